@@ -54,7 +54,7 @@ pub fn spec_from_config(json: &str, files: &dyn Files) -> Result<TaskConfig, Spe
         return match &node.value {
             Value::String(path) => Ok(TaskConfig::Path(path.clone())),
             Value::Map(_) => {
-                let text = crate::import::node_to_json(node).to_string();
+                let text = crate::import::to_json(node).to_string();
                 Spec::from_mapping(&text, files).map(|spec| TaskConfig::Spec(Box::new(spec)))
             }
             other => Err(SpecError::new(FILE, format!("`spec` is a mapping or a path, not {}", other.kind()))),
@@ -74,7 +74,7 @@ pub fn spec_from_config(json: &str, files: &dyn Files) -> Result<TaskConfig, Spe
     if own.is_empty() {
         return Err(SpecError::new(FILE, "holds no spec").hint("add `spec: PATH`, a `spec` mapping, or spec keys such as `dependencies`"));
     }
-    let text = crate::import::node_to_json(&Node { value: Value::Map(own), at: root.at }).to_string();
+    let text = crate::import::to_json(&Node { value: Value::Map(own), at: root.at }).to_string();
     Spec::from_mapping(&text, files).map(|spec| TaskConfig::Spec(Box::new(spec)))
 }
 

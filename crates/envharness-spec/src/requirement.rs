@@ -54,6 +54,14 @@ impl Requirement {
         Ok(requirement)
     }
 
+    /// The local path as written, and whether it is editable.
+    pub fn local_path(&self) -> Option<(&str, bool)> {
+        match &self.location {
+            Some(Location::Path { path, editable }) => Some((path, *editable)),
+            _ => None,
+        }
+    }
+
     /// The specifiers, parsed.
     pub fn version_specifiers(&self) -> VersionSpecifiers {
         VersionSpecifiers::from_str(&self.specifiers).unwrap_or_else(|_| VersionSpecifiers::empty())

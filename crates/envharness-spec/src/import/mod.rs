@@ -109,15 +109,15 @@ fn default_name(file: &str) -> String {
 }
 
 /// A tree as JSON, numbers as they were written where JSON can hold them.
-pub(crate) fn node_to_json(node: &Node) -> Json {
+pub fn to_json(node: &Node) -> Json {
     match &node.value {
         Value::Null => Json::Null,
         Value::Bool(value) => json!(value),
         Value::Number(text) => serde_json::from_str(text).unwrap_or_else(|_| json!(text)),
         Value::String(text) => json!(text),
-        Value::List(items) => Json::Array(items.iter().map(node_to_json).collect()),
+        Value::List(items) => Json::Array(items.iter().map(to_json).collect()),
         Value::Map(entries) => {
-            Json::Object(entries.iter().map(|(k, v)| (k.text.clone(), node_to_json(v))).collect::<Map<_, _>>())
+            Json::Object(entries.iter().map(|(k, v)| (k.text.clone(), to_json(v))).collect::<Map<_, _>>())
         }
     }
 }

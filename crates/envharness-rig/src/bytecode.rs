@@ -1,0 +1,205 @@
+//! Byte-code, compiled once per package and interpreter and shared by every prefix that has the package.
+//!
+//! Files are PEP 552 unchecked-hash ones: an interpreter takes them without looking at the source, so the builder alone
+//! makes them, from sources whose hash equals the one in the wheel's `RECORD`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use envharness_sandbox::{ChildOptions, configure, lower_priority};
+use envharness_spec::Digest;
+use envharness_store::{Home, seal};
+use serde_json::json;
+
+use crate::error::{IoContext as _, RigError};
+use crate::guest;
+use crate::interpreter::Interpreter;
+use crate::prefix::site_packages;
+
+/// How urgently byte-code is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Urgency {
+    /// Somebody waits: all cores.
+    Now,
+    /// Behind other work: one core, lowest priority.
+    Background,
+}
+
+/// One installed package and its modules.
+struct Installed {
+    /// Where its byte-code is kept; named by the hashes of its sources.
+    kept: PathBuf,
+    /// Source path relative to site-packages, and its hash in `RECORD` (url-safe base64).
+    modules: Vec<(String, String)>,
+}
+
+/// Brings the byte-code of a prefix up to date; returns how many files were added.
+///
+/// # Errors
+/// [`RigError`]; the prefix works without byte-code too.
+pub fn compile(home: &Home, key: &str, interpreter: &Interpreter, urgency: Urgency) -> Result<usize, RigError> {
+    let prefix = home.prefix(key);
+    let site = site_packages(&prefix, interpreter);
+    let packages = installed(home, &site, interpreter);
+    let (ready, missing): (Vec<&Installed>, Vec<&Installed>) = packages.iter().partition(|p| p.kept.is_dir());
+    let mut added = link(home, key, interpreter, &ready)?;
+    match urgency {
+        Urgency::Now => {
+            let workers = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+            compile_all(home, &site, interpreter, &missing, workers, urgency)?;
+            added += link(home, key, interpreter, &missing)?;
+        }
+        Urgency::Background => {
+            for package in missing {
+                compile_all(home, &site, interpreter, &[package], 1, urgency)?;
+                added += link(home, key, interpreter, &[package])?;
+            }
+        }
+    }
+    Ok(added)
+}
+
+/// Starts the background work in a thread that gives way to all other work and ends with the process.
+pub fn spawn(home: &Home, key: &str, interpreter: &Interpreter) {
+    let (home, key, interpreter) = (home.clone(), key.to_owned(), interpreter.clone());
+    let thread = std::thread::Builder::new().name("envharness-compile".into());
+    let started = thread.spawn(move || {
+        // On Linux a priority belongs to a thread; 0 names the calling one.
+        lower_priority(0);
+        // One compiler at a time per prefix; the next create goes on where this one ends.
+        let lock = home.lock(&format!("{key}.compile"));
+        let Ok(Some(_guard)) = envharness_store::FileLock::try_acquire(&lock, true) else { return };
+        if let Err(error) = compile(&home, &key, &interpreter, Urgency::Background) {
+            tracing::debug!(%error, "byte-code was not compiled");
+        }
+    });
+    if let Err(error) = started {
+        tracing::debug!(%error, "no thread for byte-code");
+    }
+}
+
+fn installed(home: &Home, site: &Path, interpreter: &Interpreter) -> Vec<Installed> {
+    let build = Digest::of(format!("{}\n{}\n{}", interpreter.implementation, interpreter.version, interpreter.build));
+    let root = home.bytecode().join(format!("{}-{}", interpreter.cache_tag, &build.hex()[..12]));
+    let mut out = Vec::new();
+    let entries = fs::read_dir(site).into_iter().flatten().flatten();
+    for folder in entries.map(|e| e.path()).filter(|p| p.extension().is_some_and(|e| e == "dist-info")) {
+        let Ok(record) = fs::read_to_string(folder.join("RECORD")) else { continue };
+        let mut modules: Vec<(String, String)> = record
+            .lines()
+            .filter_map(|line| {
+                let mut parts = line.rsplitn(3, ',');
+                let (_, hash, path) = (parts.next()?, parts.next()?, parts.next()?);
+                let module = path.ends_with(".py") && !path.starts_with(['/', '.', '"']);
+                Some((path.to_owned(), hash.strip_prefix("sha256=")?.to_owned())).filter(|_| module)
+            })
+            .collect();
+        if modules.is_empty() {
+            continue;
+        }
+        modules.sort();
+        let identity: String = modules.iter().map(|(path, hash)| format!("{path},{hash}\n")).collect();
+        let name = folder.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        out.push(Installed { kept: root.join(format!("{name}-{}", &Digest::of(identity).hex()[..16])), modules });
+    }
+    out.sort_by(|a, b| a.kept.cmp(&b.kept));
+    out
+}
+
+/// `numpy/core/x.py` -> `numpy/core/__pycache__/x.cpython-311.pyc`.
+fn cached_name(module: &str, tag: &str) -> String {
+    let (folder, file) = module.rsplit_once('/').unwrap_or(("", module));
+    let stem = file.strip_suffix(".py").unwrap_or(file);
+    let slash = if folder.is_empty() { "" } else { "/" };
+    format!("{folder}{slash}__pycache__/{stem}.{tag}.pyc")
+}
+
+fn link(home: &Home, key: &str, interpreter: &Interpreter, packages: &[&Installed]) -> Result<usize, RigError> {
+    let prefix = home.prefix(key);
+    let relative = format!("lib/{}/site-packages", interpreter.library);
+    let mut additions = Vec::new();
+    for package in packages {
+        for (module, _) in &package.modules {
+            let name = cached_name(module, &interpreter.cache_tag);
+            let (source, path) = (package.kept.join(&name), format!("{relative}/{name}"));
+            if source.exists() && !prefix.join(&path).exists() {
+                additions.push((path, source));
+            }
+        }
+    }
+    if additions.is_empty() { Ok(0) } else { Ok(home.amend_prefix(key, &additions)?) }
+}
+
+fn compile_all(
+    home: &Home,
+    site: &Path,
+    interpreter: &Interpreter,
+    packages: &[&Installed],
+    workers: usize,
+    urgency: Urgency,
+) -> Result<(), RigError> {
+    if packages.is_empty() {
+        return Ok(());
+    }
+    let folder = home.temporary("compile")?;
+    // Modules are dealt out by size, so that workers end together.
+    let mut jobs: Vec<(u64, String)> = Vec::new();
+    let mut staged: BTreeMap<PathBuf, PathBuf> = BTreeMap::new();
+    for (number, package) in packages.iter().enumerate() {
+        let target = folder.path().join(number.to_string());
+        fs::create_dir_all(&target).on("create", &target)?;
+        for (module, hash) in &package.modules {
+            let source = site.join(module);
+            let size = fs::metadata(&source).map_or(0, |m| m.len());
+            let line = json!([source, target.join(cached_name(module, &interpreter.cache_tag)), hash]);
+            jobs.push((size, line.to_string()));
+        }
+        staged.insert(target, package.kept.clone());
+    }
+    jobs.sort_by_key(|(size, _)| std::cmp::Reverse(*size));
+    let script = guest::ensure(home)?.join("envharness_guest/compile.py");
+    let mut children = Vec::new();
+    for worker in 0..workers.min(jobs.len()) {
+        let lines: String = jobs.iter().skip(worker).step_by(workers).map(|(_, line)| format!("{line}\n")).collect();
+        let mut command = Command::new(&interpreter.path);
+        command.args(["-I", "-S", "-B", "-W", "ignore"]).arg(&script).env_clear();
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        configure(&mut command, &ChildOptions { new_session: true, die_with_parent: true, ..ChildOptions::default() });
+        let mut child = command.spawn().on("start", &interpreter.path)?;
+        if urgency == Urgency::Background {
+            lower_priority(child.id());
+        }
+        // The jobs are read before any is done, so writing them never waits for the compiler.
+        if let Some(mut stdin) = child.stdin.take() {
+            let _ = stdin.write_all(lines.as_bytes());
+        }
+        children.push(child);
+    }
+    for mut child in children {
+        let status = child.wait().on("wait for", &interpreter.path)?;
+        if !status.success() {
+            return Err(RigError::Program { program: "python", action: "compile byte-code".into(), output: String::new() });
+        }
+    }
+    for (from, to) in staged {
+        seal(&from).on("seal", &from)?;
+        let parent = to.parent().unwrap_or(&to);
+        fs::create_dir_all(parent).on("create", parent)?;
+        unseal(&from);
+        match fs::rename(&from, &to) {
+            Ok(()) => {}
+            Err(_) if to.is_dir() => {}
+            Err(error) => return Err(error).on("keep", &to),
+        }
+    }
+    Ok(())
+}
+
+/// A folder that is moved must be writable itself.
+fn unseal(path: &Path) {
+    use std::os::unix::fs::PermissionsExt as _;
+    let _ = fs::set_permissions(path, fs::Permissions::from_mode(0o755));
+}

@@ -1,0 +1,79 @@
+//! Ending what nobody holds: the short sweep of every create, and `gc`.
+
+use std::time::{Duration, Instant};
+
+use envharness_sandbox::Tree;
+use envharness_store::{GcOptions, GcReport, Home, StoreError};
+
+use crate::error::RigError;
+use crate::rig::Rig;
+
+/// The longest a sweep may take within a create.
+const SWEEP: Duration = Duration::from_millis(20);
+/// Rows that a sweep looks at before it knows that there is something to do.
+const LOOK: usize = 16;
+
+/// Ends a few contexts whose holder died or whose time is over, and abandoned temporaries. Trouble is left to `gc`.
+pub(crate) fn sweep(home: &Home) {
+    let started = Instant::now();
+    loop {
+        let rows = home.sweepable(LOOK, false).unwrap_or_default();
+        let found = rows.len();
+        for row in rows {
+            if started.elapsed() > SWEEP {
+                return;
+            }
+            if let Err(error) = destroy(home, &row.id, false) {
+                tracing::debug!(%error, id = row.id, "not swept");
+                return;
+            }
+        }
+        if found == 0 || started.elapsed() > SWEEP {
+            break;
+        }
+    }
+    if let Err(error) = home.sweep_temporaries(2) {
+        tracing::debug!(%error, "temporaries were not swept");
+    }
+}
+
+/// Ends a context's processes and removes it; `force` also takes one that is held.
+pub(crate) fn destroy(home: &Home, id: &str, force: bool) -> Result<(), RigError> {
+    let tree = Tree { marker: format!("ENVHARNESS_CONTEXT={id}"), namespace: None };
+    let lease = match home.try_lease(id)? {
+        Some(lease) => lease,
+        None if force => home.take_lease_by_force(id)?,
+        None => return Err(StoreError::InUse(id.to_owned()).into()),
+    };
+    tree.kill();
+    home.remove_context(lease)?;
+    Ok(())
+}
+
+impl Rig {
+    /// Removes contexts past their time and prefixes nobody uses, by age and size, never what is in use.
+    ///
+    /// # Errors
+    /// [`RigError::Store`].
+    pub fn gc(&self, options: GcOptions) -> Result<GcReport, RigError> {
+        let mut report = GcReport::default();
+        for row in self.home.sweepable(usize::MAX / 4, true)? {
+            if !options.dry_run {
+                match destroy(&self.home, &row.id, false) {
+                    Ok(()) => {}
+                    // Taken again since it was looked at.
+                    Err(RigError::Store(StoreError::InUse(_))) => continue,
+                    Err(error) => return Err(error),
+                }
+            }
+            report.contexts.push(row.id);
+        }
+        self.home.collect(options, &mut report)?;
+        Ok(report)
+    }
+
+    /// The settings' own limits for [`Rig::gc`].
+    pub fn gc_options(&self) -> GcOptions {
+        GcOptions { max_age: self.settings.duration("gc.max_age"), max_size: self.settings.bytes("gc.max_size"), dry_run: false }
+    }
+}

@@ -1,0 +1,514 @@
+//! A context: a leased place made from a prefix, and the processes that run in it.
+
+use std::cell::OnceCell;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use envharness_sandbox::{ChildOptions, Enforcer, Limit, Limits, Plan, Tree, View, configure, namespaces_available};
+use envharness_spec::{Spec, TmpPolicy};
+use envharness_store::{ContextRow, Home, Lease, Origin, PrefixUse, State, remove_tree};
+use serde::{Deserialize, Serialize};
+
+use crate::environment::{self, Place};
+use crate::error::{IoContext as _, RigError};
+use crate::event::{Event, Reporter};
+use crate::interpreter::Interpreter;
+use crate::process::{self, Input, Output, RunLimits, Sink};
+use crate::rig::Rig;
+use crate::settings::Settings;
+
+/// What becomes of a context when its holder leaves it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExitPolicy {
+    /// Free for the next `get_context` of the same spec and lock.
+    Release,
+    /// Stays, and belongs to its maker.
+    Keep,
+    /// Stays without a process; never reused.
+    Suspend,
+    /// Goes.
+    Destroy,
+}
+
+impl ExitPolicy {
+    /// Reads `release`, `keep`, `suspend` or `destroy`.
+    pub fn parse(word: &str) -> Option<Self> {
+        Some(match word {
+            "release" => Self::Release,
+            "keep" => Self::Keep,
+            "suspend" => Self::Suspend,
+            "destroy" => Self::Destroy,
+            _ => return None,
+        })
+    }
+}
+
+/// What a row keeps of a context, so that any process can work with it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Payload {
+    spec: serde_json::Value,
+    base: Option<PathBuf>,
+    pub prefix: PathBuf,
+    pub python: PathBuf,
+    pub site_packages: PathBuf,
+    pub interpreter: Interpreter,
+}
+
+impl Payload {
+    pub(crate) fn of(spec: &Spec, prefix: &Path, python: &Path, site_packages: &Path, interpreter: &Interpreter) -> Self {
+        Self {
+            spec: spec.canonical(),
+            base: spec.base.clone(),
+            prefix: prefix.to_owned(),
+            python: python.to_owned(),
+            site_packages: site_packages.to_owned(),
+            interpreter: interpreter.clone(),
+        }
+    }
+
+    pub(crate) fn to_text(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    pub(crate) fn parse(text: &str) -> Result<Self, RigError> {
+        serde_json::from_str(text).map_err(|error| RigError::Context {
+            id: String::new(),
+            reason: format!("has a row that cannot be read: {error}"),
+            hint: Some("remove it with `envharness rm`".into()),
+        })
+    }
+
+    pub(crate) fn spec(&self) -> Result<Spec, RigError> {
+        let mut spec = Spec::from_mapping(&self.spec.to_string(), &envharness_spec::NoFiles)?;
+        spec.base.clone_from(&self.base);
+        Ok(spec)
+    }
+}
+
+/// How a command is run.
+#[derive(Default)]
+pub struct ExecOptions<'a> {
+    /// The directory; the caller's current one by default.
+    pub cwd: Option<PathBuf>,
+    /// Further variables.
+    pub env: BTreeMap<String, String>,
+    /// What it reads.
+    pub input: Input<'a>,
+    /// The longest run; before the spec's.
+    pub timeout: Option<Duration>,
+    /// The longest silence; before the spec's.
+    pub no_output: Option<Duration>,
+}
+
+/// A process that the caller drives.
+pub struct Running {
+    /// The process; its standard streams are piped.
+    pub child: Child,
+    /// Its whole tree.
+    pub tree: Tree,
+}
+
+/// A context, held by this process or only worked with.
+#[derive(Debug)]
+pub struct Context {
+    id: String,
+    spec: Spec,
+    settings: Settings,
+    home: Home,
+    payload: Payload,
+    origin: Origin,
+    guest: PathBuf,
+    lease: Option<Lease>,
+    _hold: Option<PrefixUse>,
+    reused: bool,
+    started: AtomicBool,
+    pid: u32,
+}
+
+impl Context {
+    #[expect(clippy::too_many_arguments, reason = "every part comes from another step of the create")]
+    pub(crate) fn new(
+        rig: &Rig,
+        lease: Lease,
+        origin: Origin,
+        payload: Payload,
+        spec: &Spec,
+        hold: Option<PrefixUse>,
+        guest: PathBuf,
+        reused: bool,
+    ) -> Self {
+        Self {
+            id: lease.id.clone(),
+            spec: spec.clone(),
+            settings: rig.settings.clone(),
+            home: rig.home.clone(),
+            payload,
+            origin,
+            guest,
+            lease: Some(lease),
+            _hold: hold,
+            reused,
+            started: AtomicBool::new(false),
+            pid: std::process::id(),
+        }
+    }
+
+    pub(crate) fn attached(rig: &Rig, row: ContextRow, payload: Payload, spec: &Spec, hold: Option<PrefixUse>, guest: PathBuf) -> Self {
+        Self {
+            id: row.id,
+            spec: spec.clone(),
+            settings: rig.settings.clone(),
+            home: rig.home.clone(),
+            payload,
+            origin: row.origin,
+            guest,
+            lease: None,
+            _hold: hold,
+            reused: true,
+            started: AtomicBool::new(false),
+            pid: std::process::id(),
+        }
+    }
+
+    /// The id.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The spec it was made for.
+    pub fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    /// Whether an idle one was taken.
+    pub fn reused(&self) -> bool {
+        self.reused
+    }
+
+    /// The prefix.
+    pub fn prefix(&self) -> &Path {
+        &self.payload.prefix
+    }
+
+    /// The interpreter to start.
+    pub fn python(&self) -> &Path {
+        &self.payload.python
+    }
+
+    /// What the interpreter is.
+    pub fn interpreter(&self) -> &Interpreter {
+        &self.payload.interpreter
+    }
+
+    /// The prefix's site-packages.
+    pub fn site_packages(&self) -> &Path {
+        &self.payload.site_packages
+    }
+
+    /// The guest's folder.
+    pub fn guest(&self) -> &Path {
+        &self.guest
+    }
+
+    /// The context's own folder for work.
+    pub fn workdir(&self) -> PathBuf {
+        self.folder().join("work")
+    }
+
+    /// The folder of everything that is the context's.
+    pub(crate) fn folder(&self) -> PathBuf {
+        self.home.context(&self.id)
+    }
+
+    /// Where its log lies.
+    pub fn log_path(&self) -> PathBuf {
+        self.home.log(&self.id)
+    }
+
+    /// The limits and who enforces each.
+    pub fn limits(&self) -> Vec<Limit> {
+        self.process_limits().enforced()
+    }
+
+    fn process_limits(&self) -> Limits {
+        let resources = &self.spec.resources;
+        Limits { memory: resources.memory, file_size: resources.disk, pids: resources.pids, cpus: resources.cpus }
+    }
+
+    pub(crate) fn warn_of_limits(&self, reporter: &dyn Reporter) {
+        let open: Vec<&str> = self.limits().iter().filter(|l| l.enforcer == Enforcer::Nothing).map(|l| l.name).collect();
+        if !open.is_empty() {
+            let message = format!("nothing enforces the limits {} here", open.join(", "));
+            reporter.event(&Event::Warning { message, hint: Some("`envharness inspect` shows each limit".into()) });
+        }
+    }
+
+    /// The variables of its processes, secrets apart.
+    pub fn variables(&self) -> BTreeMap<String, String> {
+        let python = self.python();
+        let workdir = self.workdir();
+        environment::of_process(
+            &self.settings,
+            &self.spec,
+            &Place {
+                id: &self.id,
+                prefix: self.prefix(),
+                bin: python.parent().unwrap_or(Path::new("/")),
+                workdir: &workdir,
+                guest: &self.guest,
+                home: self.home.root(),
+                is_conda: self.prefix().join("conda-meta").is_dir(),
+            },
+        )
+    }
+
+    /// Runs a command and waits for its end. A failing exit code is a result, not an error.
+    ///
+    /// # Errors
+    /// [`RigError::Start`], [`RigError::Timeout`], [`RigError::Interrupted`], [`RigError::Secret`].
+    pub fn execute(&self, argv: &[String], options: &ExecOptions<'_>, sink: Sink<'_>, interrupted: &dyn Fn() -> bool) -> Result<Output, RigError> {
+        let secrets = environment::secrets(&self.settings, &self.spec)?;
+        let terminal = matches!(options.input, Input::Terminal);
+        let marker = format!("ENVHARNESS_RUN={}", envharness_store::random_suffix(16));
+        let mut command = self.command(argv, options, &secrets, &marker)?;
+        configure(&mut command, &ChildOptions {
+            plan: self.plan(&self.cwd(options))?,
+            // At a terminal the shell's job control and Ctrl-C must reach the command.
+            new_session: !matches!(options.input, Input::Terminal | Input::Inherited),
+            die_with_parent: true,
+            limits: self.process_limits(),
+            ..ChildOptions::default()
+        });
+        let timeouts = &self.spec.resources.timeouts;
+        let limits = RunLimits {
+            timeout: options.timeout.or(timeouts.run),
+            no_output: if terminal { None } else { options.no_output.or(timeouts.no_output) },
+        };
+        let result = process::run(&mut command, &marker, options.input, limits, sink, interrupted);
+        let result = result.map(|output| self.with_hint(output, argv)).map_err(|error| self.explain_start(error, argv));
+        self.write_log(argv, &result, &secrets);
+        result
+    }
+
+    /// Starts a command with piped streams and returns at once.
+    ///
+    /// # Errors
+    /// [`RigError::Start`], [`RigError::Secret`].
+    pub fn spawn(&self, argv: &[String], options: &ExecOptions<'_>) -> Result<Running, RigError> {
+        let secrets = environment::secrets(&self.settings, &self.spec)?;
+        let marker = format!("ENVHARNESS_RUN={}", envharness_store::random_suffix(16));
+        let mut command = self.command(argv, options, &secrets, &marker)?;
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        configure(&mut command, &ChildOptions {
+            plan: self.plan(&self.cwd(options))?,
+            new_session: true,
+            limits: self.process_limits(),
+            ..ChildOptions::default()
+        });
+        let child = command.spawn().map_err(|source| {
+            self.explain_start(RigError::Start { program: argv[0].clone(), source, hint: None }, argv)
+        })?;
+        let namespace = envharness_sandbox::mount_namespace(child.id());
+        Ok(Running { child, tree: Tree { marker, namespace } })
+    }
+
+    fn cwd(&self, options: &ExecOptions<'_>) -> PathBuf {
+        let current = std::env::current_dir().unwrap_or_else(|_| self.workdir());
+        options.cwd.as_ref().map_or(current.clone(), |cwd| current.join(cwd))
+    }
+
+    fn command(&self, argv: &[String], options: &ExecOptions<'_>, secrets: &BTreeMap<String, String>, marker: &str) -> Result<Command, RigError> {
+        let Some((program, args)) = argv.split_first() else {
+            return Err(RigError::Context { id: self.id.clone(), reason: "was given an empty command".into(), hint: None });
+        };
+        if let Some(bad) = argv.iter().find(|arg| arg.contains('\0')) {
+            return Err(RigError::Context { id: self.id.clone(), reason: format!("was given an argument with a NUL byte: {bad:?}"), hint: None });
+        }
+        self.started.store(true, Ordering::Relaxed);
+        let mut command = Command::new(program);
+        command.args(args).env_clear().envs(self.variables()).envs(secrets).envs(&options.env);
+        if let Some((name, value)) = marker.split_once('=') {
+            command.env(name, value);
+        }
+        let cwd = self.cwd(options);
+        if !self.sees(&cwd) {
+            let source = std::io::Error::from(std::io::ErrorKind::NotFound);
+            return Err(RigError::Io { action: "enter the directory", path: cwd, source });
+        }
+        if self.view_refused() {
+            command.current_dir(cwd);
+        }
+        Ok(command)
+    }
+
+    /// Whether a directory is there for the context's processes.
+    fn sees(&self, path: &Path) -> bool {
+        path.is_dir() || self.place_of(path).is_dir()
+    }
+
+    /// Where an absolute path of the context really lies on the host, if it is the context's own.
+    pub(crate) fn place_of(&self, path: &Path) -> PathBuf {
+        let own = |base: PathBuf, prefix: &str| path.strip_prefix(prefix).map(|rest| base.join(rest)).unwrap_or_default();
+        if path.starts_with("/tmp") && self.spec.tmp == TmpPolicy::Private {
+            return own(self.folder().join("tmp"), "/tmp");
+        }
+        if self.own_folders().iter().any(|folder| path.starts_with(folder)) {
+            return own(self.folder().join("root"), "/");
+        }
+        path.to_owned()
+    }
+
+    /// Absolute folders that uploads made.
+    pub(crate) fn own_folders(&self) -> Vec<PathBuf> {
+        let text = fs::read_to_string(self.folder().join("root.list")).unwrap_or_default();
+        text.lines().map(PathBuf::from).collect()
+    }
+
+    /// Whether this machine refuses mount namespaces; asked once per process.
+    pub(crate) fn view_refused(&self) -> bool {
+        std::thread_local! {
+            static REFUSED: OnceCell<bool> = const { OnceCell::new() };
+        }
+        REFUSED.with(|refused| {
+            *refused.get_or_init(|| {
+                let answer = namespaces_available();
+                if let Err(error) = &answer {
+                    tracing::warn!(%error, "no mount namespaces: /tmp is the host's, and prefixes are read-only by mode alone");
+                }
+                answer.is_err()
+            })
+        })
+    }
+
+    fn plan(&self, cwd: &Path) -> Result<Option<Plan>, RigError> {
+        if self.view_refused() {
+            return Ok(None);
+        }
+        let private = self.spec.tmp == TmpPolicy::Private;
+        let tmp = self.folder().join("tmp");
+        if private {
+            make_tmp(&tmp)?;
+        }
+        let mut keep = vec![self.settings.project.clone(), self.home.root().to_owned(), self.prefix().to_owned()];
+        keep.extend([self.interpreter().prefix.clone(), self.interpreter().path.clone(), PathBuf::from("/tmp/.X11-unix")]);
+        keep.extend(self.spec.base.clone());
+        if !self.place_of(cwd).starts_with(&tmp) || !self.place_of(cwd).is_dir() {
+            keep.push(cwd.to_owned());
+        }
+        let root = self.folder().join("root");
+        let folders = self.own_folders().into_iter().map(|path| (root.join(path.strip_prefix("/").unwrap_or(&path)), path)).collect();
+        let view = View {
+            tmp: private.then_some(tmp),
+            keep,
+            read_only: vec![self.home.prefixes(), self.home.guest()],
+            folders,
+            new_root: self.folder().join("newroot"),
+            cwd: cwd.to_owned(),
+        };
+        Ok(Some(view.plan()?))
+    }
+
+    fn with_hint(&self, mut output: Output, argv: &[String]) -> Output {
+        if output.exit_code == 0 || self.spec.tmp == TmpPolicy::Shared || self.view_refused() {
+            return output;
+        }
+        let hidden = argv.iter().find(|arg| arg.starts_with("/tmp/") && Path::new(arg).exists() && !self.place_of(Path::new(arg)).exists());
+        output.hint = hidden.map(|path| format!("`{path}` is in the host's /tmp, which the context does not see; set `tmp: shared`, or upload it"));
+        output
+    }
+
+    fn explain_start(&self, error: RigError, argv: &[String]) -> RigError {
+        let RigError::Start { program, source, .. } = error else { return error };
+        let hint = match source.kind() {
+            std::io::ErrorKind::NotFound if argv[0].contains(' ') => {
+                Some("a command is a list of words; a shell line goes to `ctx.run`, or to `sh -c`".to_owned())
+            }
+            std::io::ErrorKind::NotFound => Some("it is neither in the environment nor on PATH".to_owned()),
+            std::io::ErrorKind::PermissionDenied => Some("it is not executable".to_owned()),
+            _ => None,
+        };
+        RigError::Start { program, source, hint }
+    }
+
+    /// Appends to the log; a failure to do so never breaks a run.
+    fn write_log(&self, argv: &[String], result: &Result<Output, RigError>, secrets: &BTreeMap<String, String>) {
+        const MOST_LOG: u64 = 16 * 1024 * 1024;
+        let path = self.log_path();
+        if fs::metadata(&path).is_ok_and(|m| m.len() > MOST_LOG) {
+            let _ = fs::rename(&path, path.with_extension("log.1"));
+        }
+        let (text, end) = match result {
+            Ok(output) => (String::from_utf8_lossy(&output.logs).into_owned(), format!("exit {} after {:.3} s", output.exit_code, output.elapsed.as_secs_f64())),
+            Err(error) => (error.details().join("\n"), error.to_string()),
+        };
+        let newline = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
+        let entry = environment::mask(&format!("$ {}\n{text}{newline}# {end}\n", argv.join(" ")), secrets);
+        if let Ok(mut file) = fs::File::options().create(true).append(true).open(&path) {
+            let _ = file.write_all(entry.as_bytes());
+        }
+    }
+
+    /// Ends every process of the context; returns who could not be ended.
+    pub fn kill_processes(&self) -> Vec<u32> {
+        Tree { marker: format!("ENVHARNESS_CONTEXT={}", self.id), namespace: None }.kill()
+    }
+
+    /// Removes everything in it and leaves it as new.
+    ///
+    /// # Errors
+    /// [`RigError::Io`].
+    pub fn empty(&self) -> Result<(), RigError> {
+        let folder = self.folder();
+        for entry in fs::read_dir(&folder).on("list", &folder)?.flatten() {
+            if entry.file_name() == "work" {
+                for inner in fs::read_dir(entry.path()).on("list", &entry.path())?.flatten() {
+                    remove_tree(&inner.path()).on("remove", &inner.path())?;
+                }
+            } else {
+                remove_tree(&entry.path()).on("remove", &entry.path())?;
+            }
+        }
+        fs::create_dir_all(self.workdir()).on("create", &self.workdir())
+    }
+
+    /// Lets go of the context. Does nothing in a forked child, and nothing the second time.
+    ///
+    /// # Errors
+    /// [`RigError::Store`].
+    pub fn release(&mut self, policy: ExitPolicy) -> Result<(), RigError> {
+        let Some(lease) = self.lease.take() else { return Ok(()) };
+        if self.pid != std::process::id() {
+            drop(lease);
+            return Ok(());
+        }
+        if self.started.load(Ordering::Relaxed) && policy != ExitPolicy::Keep {
+            self.kill_processes();
+        }
+        let idle = self.spec.resources.timeouts.idle.or_else(|| self.settings.duration("timeouts.idle"));
+        match policy {
+            ExitPolicy::Destroy => self.home.remove_context(lease)?,
+            ExitPolicy::Keep => self.home.set_context(&self.id, State::Idle, Origin::Kept, idle, None)?,
+            ExitPolicy::Suspend => self.home.set_context(&self.id, State::Suspended, Origin::Kept, idle, None)?,
+            ExitPolicy::Release => {
+                let origin = if self.origin == Origin::Kept { Origin::Kept } else { Origin::Get };
+                self.home.set_context(&self.id, State::Idle, origin, idle, None)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `/tmp` is open to everybody and sticky, as programs that drop privileges expect.
+fn make_tmp(path: &Path) -> Result<(), RigError> {
+    use std::os::unix::fs::PermissionsExt as _;
+    if path.is_dir() {
+        return Ok(());
+    }
+    fs::create_dir_all(path).on("create", path)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o1777)).on("open", path)
+}

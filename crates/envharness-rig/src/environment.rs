@@ -1,0 +1,122 @@
+//! The environment variables of a context's processes.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+use envharness_spec::{Gpu, SecretSource, Spec};
+
+use crate::error::RigError;
+use crate::settings::Settings;
+
+/// Variables of the caller that say how its own Python or environment is set up.
+const DROPPED: [&str; 12] = [
+    "VIRTUAL_ENV", "VIRTUAL_ENV_PROMPT", "PYENV_VERSION", "PYENV_VIRTUAL_ENV", "_OLD_VIRTUAL_PATH", "_OLD_VIRTUAL_PS1", "PS1",
+    "__PYVENV_LAUNCHER__", "POETRY_ACTIVE", "PIPENV_ACTIVE", "PYTEST_CURRENT_TEST", "ENVHARNESS_GUEST",
+];
+/// Families of such variables.
+const DROPPED_PREFIXES: [&str; 7] = ["PYTHON", "CONDA_", "_CE_", "MAMBA_", "UV_", "PIP_", "PYENV_"];
+/// Members of those families that say nothing about an environment.
+const KEPT: [&str; 4] = ["PYTHONUNBUFFERED", "PYTHONHASHSEED", "PYTHONFAULTHANDLER", "PYTHONUTF8"];
+/// What hides GPUs, by maker.
+const GPU_VARIABLES: [&str; 4] = ["CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"];
+
+/// What a context adds to the environment.
+pub(crate) struct Place<'a> {
+    pub id: &'a str,
+    pub prefix: &'a Path,
+    pub bin: &'a Path,
+    pub workdir: &'a Path,
+    pub guest: &'a Path,
+    pub home: &'a Path,
+    pub is_conda: bool,
+}
+
+/// The environment of a process: the caller's without its own Python's traces, then the context's, then the spec's.
+pub(crate) fn of_process(settings: &Settings, spec: &Spec, place: &Place<'_>) -> BTreeMap<String, String> {
+    let mut out: BTreeMap<String, String> = settings
+        .variables()
+        .iter()
+        .filter(|(name, _)| {
+            let family = DROPPED_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) && !KEPT.contains(&name.as_str());
+            !family && !DROPPED.contains(&name.as_str())
+        })
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
+    out.insert("PATH".into(), path(settings, place.bin));
+    let prefix = place.prefix.display().to_string();
+    out.insert(if place.is_conda { "CONDA_PREFIX" } else { "VIRTUAL_ENV" }.into(), prefix);
+    for (name, value) in [
+        ("PYTHONNOUSERSITE", "1".to_owned()),
+        ("ENVHARNESS_CONTEXT", place.id.to_owned()),
+        ("ENVHARNESS_WORKDIR", place.workdir.display().to_string()),
+        ("ENVHARNESS_GUEST", place.guest.display().to_string()),
+        ("ENVHARNESS_HOME", place.home.display().to_string()),
+        ("ENVHARNESS_SPEC_DIGEST", spec.digest().to_string()),
+        ("ENVHARNESS_SPEC_NAME", spec.name.clone()),
+    ] {
+        out.insert(name.into(), value);
+    }
+    if spec.resources.gpu == Some(Gpu::None) {
+        out.extend(GPU_VARIABLES.map(|name| (name.to_owned(), String::new())));
+    }
+    out.extend(spec.env_vars.iter().map(|(name, value)| (name.clone(), value.clone())));
+    out
+}
+
+/// The context's programs first, then the caller's, without those of the caller's own environment.
+fn path(settings: &Settings, bin: &Path) -> String {
+    let own: Vec<String> = ["VIRTUAL_ENV", "CONDA_PREFIX"].iter().filter_map(|name| settings.variable(name)).map(|dir| format!("{dir}/bin")).collect();
+    let rest = settings.variable("PATH").unwrap_or("/usr/local/bin:/usr/bin:/bin");
+    let rest = rest.split(':').filter(|dir| !own.iter().any(|mine| mine == dir) && !dir.ends_with("/.pyenv/shims") && !dir.is_empty());
+    std::iter::once(bin.display().to_string()).chain(rest.map(str::to_owned)).collect::<Vec<_>>().join(":")
+}
+
+/// Takes the secrets of a spec for one process.
+///
+/// # Errors
+/// [`RigError::Secret`] names the variable, never a value.
+pub(crate) fn secrets(settings: &Settings, spec: &Spec) -> Result<BTreeMap<String, String>, RigError> {
+    let mut out = BTreeMap::new();
+    for (name, source) in &spec.secrets {
+        let missing = |reason: String| RigError::Secret { name: name.clone(), reason };
+        let value = match source {
+            SecretSource::Env(variable) => settings
+                .variable(variable)
+                .map(str::to_owned)
+                .ok_or_else(|| missing(format!("the variable {variable} is not set")))?,
+            SecretSource::Command(command) => {
+                let (program, args) = command.split_first().ok_or_else(|| missing("its command is empty".into()))?;
+                let output = Command::new(program).args(args).output().map_err(|e| missing(format!("`{program}`: {e}")))?;
+                if !output.status.success() {
+                    return Err(missing(format!("`{program}` ended with {}", output.status)));
+                }
+                String::from_utf8_lossy(&output.stdout).trim_end_matches('\n').to_owned()
+            }
+        };
+        out.insert(name.clone(), value);
+    }
+    Ok(out)
+}
+
+/// Replaces the values of secrets by stars.
+pub(crate) fn mask(text: &str, secrets: &BTreeMap<String, String>) -> String {
+    let mut out = text.to_owned();
+    for value in secrets.values().filter(|value| value.len() >= 4) {
+        if out.contains(value.as_str()) {
+            out = out.replace(value.as_str(), "****");
+        }
+    }
+    out
+}
+
+/// How many GPUs the machine has: device nodes of the NVIDIA and AMD drivers.
+pub(crate) fn gpus_present() -> u32 {
+    let count = |folder: &str, prefix: &str| {
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        names.filter(|n| n.strip_prefix(prefix).is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit()))).count()
+    };
+    let nvidia = count("/dev", "nvidia");
+    u32::try_from(if nvidia > 0 { nvidia } else { count("/dev/dri", "renderD") }).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,275 @@
+//! From a lock to a prefix: the key, the build, the wait for another's build.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use envharness_spec::{Digest, Lock, LockedPackage, LockedSource, Platform, Spec};
+use envharness_store::{Acquired, Fault, FileLock, Home, PrefixMeta, PrefixUse};
+use serde_json::json;
+
+use crate::deadline::Deadline;
+use crate::error::{IoContext as _, RigError};
+use crate::event::{Event, Reporter};
+use crate::interpreter::Interpreter;
+use crate::settings::Settings;
+use crate::source_tree;
+use crate::uv::{Ran, Uv, tail};
+
+/// What a builder works with.
+pub struct Builder<'a> {
+    /// The settings.
+    pub settings: &'a Settings,
+    /// The store.
+    pub home: &'a Home,
+    /// Receives events.
+    pub reporter: &'a dyn Reporter,
+    /// The end of the create.
+    pub deadline: Deadline,
+}
+
+/// The key of the prefix that a lock becomes with an interpreter. Name, description, variables, limits and secrets of
+/// the spec do not enter it.
+pub fn key(lock: &Lock, spec: &Spec, interpreter: &Interpreter) -> String {
+    let platform = Platform::current();
+    let base = spec.base.clone().unwrap_or_default();
+    let artifact = |package: &LockedPackage| {
+        let source = match &package.source {
+            LockedSource::Index(_) | LockedSource::Host => json!("index"),
+            LockedSource::Url(url) => json!(url),
+            LockedSource::Git { url, commit, subdirectory } => json!([url, commit, subdirectory]),
+            LockedSource::Path { path, digest, editable } => {
+                let place = editable.then(|| source_tree::absolute(path, &base).display().to_string());
+                json!([place, digest.to_string()])
+            }
+        };
+        let hashes: Vec<String> = package.files.iter().map(|file| file.sha256.hex().to_owned()).collect();
+        json!([package.name, package.version, source, hashes])
+    };
+    let artifacts: Vec<serde_json::Value> = lock.packages_for(&platform).map(artifact).collect();
+    let document = json!({
+        "format": 1,
+        "backend": "venv",
+        "platform": interpreter.platform,
+        "interpreter": [interpreter.path, interpreter.version, interpreter.soabi, interpreter.build],
+        "artifacts": artifacts,
+        "links": "relocatable",
+    });
+    Digest::of(document.to_string()).hex()[..32].to_owned()
+}
+
+/// Tells that a prefix was not what it should be.
+pub(crate) fn report_quarantine(key: &str, faults: &[Fault], reporter: &dyn Reporter) {
+    let first = faults.first().map(ToString::to_string).unwrap_or_default();
+    let message = format!("the prefix {key} was changed ({first}, {} in all); it is put aside and built anew", faults.len());
+    reporter.event(&Event::Warning { message, hint: Some("`envharness store verify` checks the others".into()) });
+}
+
+impl Builder<'_> {
+    /// Takes the prefix of a lock, building it where it is absent or was found broken.
+    ///
+    /// # Errors
+    /// [`RigError`]; nothing half made is left.
+    pub fn obtain(&self, lock: &Lock, spec: &Spec, interpreter: &Interpreter) -> Result<PrefixUse, RigError> {
+        let key = key(lock, spec, interpreter);
+        loop {
+            match self.home.acquire_prefix(&key)? {
+                Acquired::Ready(prefix) => return Ok(prefix),
+                Acquired::Absent => {}
+                Acquired::Quarantined(faults) => report_quarantine(&key, &faults, self.reporter),
+            }
+            let mut told = false;
+            let guard: FileLock = self.home.build_lock(&key, true, |_| {
+                if !std::mem::replace(&mut told, true) {
+                    self.reporter.event(&Event::Waiting { what: "another process that builds the same environment".into() });
+                }
+                self.tick("waiting for another build")
+            })?;
+            // It may have been built while this process waited.
+            if self.home.prefix(&key).is_dir() {
+                continue;
+            }
+            let slot = self.slot()?;
+            self.build(&key, lock, spec, interpreter)?;
+            drop((slot, guard));
+        }
+    }
+
+    fn tick(&self, action: &str) -> Result<(), RigError> {
+        if self.reporter.interrupted() {
+            return Err(RigError::Interrupted);
+        }
+        self.deadline.check(action, String::new)
+    }
+
+    /// One of `max_parallel` places, shared by all processes of the user.
+    fn slot(&self) -> Result<Option<FileLock>, RigError> {
+        let Ok(most) = self.settings.text("max_parallel").parse::<f64>() else { return Ok(None) };
+        let mut told = false;
+        loop {
+            for place in 0..(most.max(1.0) as usize) {
+                if let Some(lock) = FileLock::try_acquire(&self.home.lock(&format!("slot-{place}")), true)? {
+                    return Ok(Some(lock));
+                }
+            }
+            if !std::mem::replace(&mut told, true) {
+                self.reporter.event(&Event::Waiting { what: format!("one of {most} places to build (max_parallel)") });
+            }
+            self.tick("waiting for a place to build")?;
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+    }
+
+    fn build(&self, key: &str, lock: &Lock, spec: &Spec, interpreter: &Interpreter) -> Result<(), RigError> {
+        let started = Instant::now();
+        let platform = Platform::current();
+        let packages: Vec<&LockedPackage> = lock.packages_for(&platform).collect();
+        self.reporter.event(&Event::Building { packages: packages.len() });
+        let folder = self.home.temporary("build")?;
+        let staged = folder.path().join("prefix");
+        skeleton(&staged, interpreter)?;
+        if !packages.is_empty() {
+            self.install(&staged, folder.path(), lock, spec)?;
+        }
+        finish(&staged, interpreter, lock.package("pip").is_some())?;
+        let meta = PrefixMeta {
+            key: key.to_owned(),
+            backend: "venv".into(),
+            python: interpreter.version.clone(),
+            interpreter: interpreter.path.clone(),
+            lock_digest: lock.digest().to_string(),
+            packages: packages.len(),
+        };
+        self.home.publish(&staged, &meta)?;
+        self.reporter.event(&Event::Built { packages: packages.len(), elapsed: started.elapsed() });
+        Ok(())
+    }
+
+    fn install(&self, staged: &Path, folder: &Path, lock: &Lock, spec: &Spec) -> Result<(), RigError> {
+        let base = spec.base.clone().unwrap_or_default();
+        let mut local = lock.clone();
+        for package in &mut local.packages {
+            if let LockedSource::Path { path, digest, editable } = &mut package.source {
+                let absolute = source_tree::absolute(path, &base);
+                if source_tree::digest(&absolute, *editable)? != *digest {
+                    let message = format!("`{path}` changed since it was locked");
+                    let hint = Some("run `envharness lock`".to_owned());
+                    return Err(RigError::Context { id: spec.name.clone(), reason: message, hint });
+                }
+                *path = absolute.display().to_string();
+            }
+        }
+        let requirements = folder.join("requirements.txt");
+        fs::write(&requirements, local.to_requirements(&Platform::current())).on("write", &requirements)?;
+        let uv = Uv::find(self.settings, self.home)?;
+        let mut args: Vec<OsString> = ["pip", "install", "--no-deps", "--no-progress", "--no-python-downloads", "--link-mode"].map(OsString::from).into();
+        args.push(self.settings.text("link_mode").into());
+        args.extend(["--python".into(), staged.join("bin/python").into_os_string(), "-r".into(), requirements.into_os_string()]);
+        // Every artifact is pinned by hash, so which index answers does not matter.
+        args.extend(["--index-strategy", "unsafe-best-match"].map(OsString::from));
+        args.extend(uv.index_args(spec));
+        let ran = self.run_install(&uv, &args, folder)?;
+        if ran.success {
+            return Ok(());
+        }
+        Err(RigError::Program { program: "uv", action: format!("install `{}`", spec.name), output: tail(&ran.stderr) })
+    }
+
+    /// What is downloaded already needs no question to the index, which saves half of the time.
+    fn run_install(&self, uv: &Uv<'_>, args: &[OsString], folder: &Path) -> Result<Ran, RigError> {
+        if !self.settings.flag("offline") {
+            let offline: Vec<OsString> = args.iter().cloned().chain(["--offline".into()]).collect();
+            let ran = uv.run(&offline, folder, "installing", self.deadline, &Attempt(self.reporter))?;
+            if ran.success {
+                return Ok(ran);
+            }
+        }
+        uv.run(args, folder, "installing", self.deadline, self.reporter)
+    }
+}
+
+/// Passes on interruptions and keeps the words of a first attempt to itself.
+struct Attempt<'a>(&'a dyn Reporter);
+
+impl Reporter for Attempt<'_> {
+    fn event(&self, event: &Event) {
+        tracing::debug!(event = event.name(), "{}", event.text());
+    }
+
+    fn interrupted(&self) -> bool {
+        self.0.interrupted()
+    }
+}
+
+/// The site-packages of a prefix.
+pub fn site_packages(prefix: &Path, interpreter: &Interpreter) -> PathBuf {
+    prefix.join("lib").join(&interpreter.library).join("site-packages")
+}
+
+/// A virtual environment (PEP 405) without anything in it. `relocatable` makes uv write scripts that find their
+/// interpreter beside them, so that the prefix can be published by a rename.
+fn skeleton(prefix: &Path, interpreter: &Interpreter) -> Result<(), RigError> {
+    let bin = prefix.join("bin");
+    let site = site_packages(prefix, interpreter);
+    for folder in [&bin, &site] {
+        fs::create_dir_all(folder).on("create", folder)?;
+    }
+    let home = interpreter.path.parent().unwrap_or(Path::new("/"));
+    let config = format!(
+        "home = {}\nimplementation = {}\nversion_info = {}\ninclude-system-site-packages = false\nrelocatable = true\n",
+        home.display(),
+        if interpreter.implementation == "cpython" { "CPython" } else { "PyPy" },
+        interpreter.version
+    );
+    let config_path = prefix.join("pyvenv.cfg");
+    fs::write(&config_path, config).on("write", &config_path)?;
+    link(&interpreter.path, &bin.join("python"))?;
+    link(Path::new("python"), &bin.join("python3"))?;
+    link(Path::new("python"), &bin.join(format!("python{}", interpreter.minor())))
+}
+
+fn link(target: &Path, path: &Path) -> Result<(), RigError> {
+    symlink(target, path).on("link", path)
+}
+
+const PIP: &str = "#!/bin/sh
+echo \"pip: this environment is shared and read-only.\" >&2
+echo \"hint: add the package to the spec and create again, or set 'writable: true' in the spec\" >&2
+exit 1
+";
+const ACTIVATE: &str = "# For a POSIX shell: . bin/activate, and later `deactivate`.
+deactivate () {
+    PATH=\"$_ENVHARNESS_OLD_PATH\"; export PATH
+    unset VIRTUAL_ENV PYTHONDONTWRITEBYTECODE _ENVHARNESS_OLD_PATH
+    unset -f deactivate
+}
+VIRTUAL_ENV=\"PREFIX\"; export VIRTUAL_ENV
+_ENVHARNESS_OLD_PATH=\"$PATH\"
+PATH=\"$VIRTUAL_ENV/bin:$PATH\"; export PATH
+PYTHONDONTWRITEBYTECODE=1; export PYTHONDONTWRITEBYTECODE
+";
+/// Appends the guest last, for processes of a context only.
+const GUEST_PTH: &str = "import os, sys; p = os.environ.get('ENVHARNESS_GUEST'); p and p not in sys.path and sys.path.append(p)\n";
+
+/// What uv does not write: the `pip` that explains, `activate`, and the guest's place on the path.
+fn finish(prefix: &Path, interpreter: &Interpreter, has_pip: bool) -> Result<(), RigError> {
+    let bin = prefix.join("bin");
+    if !has_pip {
+        for name in ["pip", "pip3"] {
+            let path = bin.join(name);
+            fs::write(&path, PIP).on("write", &path)?;
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).on("mark executable", &path)?;
+        }
+    }
+    let activate = bin.join("activate");
+    let text = ACTIVATE.replace("PREFIX", "$(cd -- \"$(dirname -- \"${BASH_SOURCE:-$0}\")/..\" && pwd)");
+    fs::write(&activate, text).on("write", &activate)?;
+    let pth = site_packages(prefix, interpreter).join("_envharness_guest.pth");
+    fs::write(&pth, GUEST_PTH).on("write", &pth)?;
+    for leftover in [".lock", "CACHEDIR.TAG", ".gitignore"] {
+        let _ = fs::remove_file(prefix.join(leftover));
+    }
+    Ok(())
+}

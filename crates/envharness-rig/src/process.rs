@@ -1,0 +1,214 @@
+//! Running one command: streams, time-outs, and an end for its whole tree.
+
+use std::io::Write as _;
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use envharness_sandbox::{Tree, mount_namespace};
+use rustix::event::{PollFd, PollFlags, poll};
+
+use crate::error::RigError;
+
+/// The most output that is kept of one command; the middle of more is left out.
+pub const MOST_OUTPUT: usize = 16 * 1024 * 1024;
+/// After the command has ended, a descendant that holds its pipes may write for this long.
+const GRACE: Duration = Duration::from_millis(250);
+
+/// Which stream a piece of output came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stream {
+    /// Standard output.
+    Out,
+    /// Standard error.
+    Err,
+}
+
+/// Receives output as it comes.
+pub type Sink<'a> = &'a mut dyn FnMut(Stream, &[u8]);
+
+/// What a command gave.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Output {
+    /// The exit code; 128 and the signal for a command that a signal ended.
+    pub exit_code: i32,
+    /// Standard output.
+    pub stdout: Vec<u8>,
+    /// Standard error.
+    pub stderr: Vec<u8>,
+    /// Both, in the order in which they came.
+    pub logs: Vec<u8>,
+    /// Bytes that were left out of the middle.
+    pub omitted: usize,
+    /// How long it ran.
+    pub elapsed: Duration,
+    /// What may help, where a failure has a likely cause.
+    pub hint: Option<String>,
+}
+
+/// What a command reads.
+#[derive(Debug, Clone, Copy, Default)]
+pub enum Input<'a> {
+    /// Nothing: its standard input is at its end from the start.
+    #[default]
+    Closed,
+    /// These bytes.
+    Bytes(&'a [u8]),
+    /// What the caller would read.
+    Inherited,
+    /// All three streams are the caller's; nothing is kept.
+    Terminal,
+}
+
+/// The limits of one run.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RunLimits {
+    /// The longest run.
+    pub timeout: Option<Duration>,
+    /// The longest silence.
+    pub no_output: Option<Duration>,
+}
+
+/// Keeps the beginning and the end of a stream.
+#[derive(Default)]
+struct Kept {
+    head: Vec<u8>,
+    tail: std::collections::VecDeque<u8>,
+    omitted: usize,
+}
+
+impl Kept {
+    fn push(&mut self, bytes: &[u8]) {
+        let room = (MOST_OUTPUT / 2).saturating_sub(self.head.len()).min(bytes.len());
+        self.head.extend_from_slice(&bytes[..room]);
+        self.tail.extend(&bytes[room..]);
+        let over = self.tail.len().saturating_sub(MOST_OUTPUT / 2);
+        self.tail.drain(..over);
+        self.omitted += over;
+    }
+
+    fn finish(mut self) -> Vec<u8> {
+        if self.omitted > 0 {
+            self.head.extend_from_slice(format!("\n[... {} bytes left out ...]\n", self.omitted).as_bytes());
+        }
+        self.head.extend(self.tail);
+        self.head
+    }
+}
+
+/// Runs a command to its end.
+///
+/// # Errors
+/// [`RigError::Timeout`] with the output so far, [`RigError::Interrupted`], [`RigError::Start`]; in each case the whole
+/// tree is ended first.
+pub fn run(
+    command: &mut Command,
+    marker: &str,
+    input: Input<'_>,
+    limits: RunLimits,
+    sink: Sink<'_>,
+    interrupted: &dyn Fn() -> bool,
+) -> Result<Output, RigError> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let terminal = matches!(input, Input::Terminal);
+    command.stdin(match input {
+        Input::Closed => Stdio::null(),
+        Input::Bytes(_) => Stdio::piped(),
+        Input::Inherited | Input::Terminal => Stdio::inherit(),
+    });
+    command.stdout(if terminal { Stdio::inherit() } else { Stdio::piped() });
+    command.stderr(if terminal { Stdio::inherit() } else { Stdio::piped() });
+    let started = Instant::now();
+    let mut child = command.spawn().map_err(|source| RigError::Start { program: program.clone(), source, hint: None })?;
+    let tree = Tree { marker: marker.to_owned(), namespace: mount_namespace(child.id()) };
+    if let (Some(mut stdin), Input::Bytes(bytes)) = (child.stdin.take(), input) {
+        // A command that reads nothing must not stop the rest.
+        let bytes = bytes.to_vec();
+        std::thread::spawn(move || stdin.write_all(&bytes));
+    }
+    let result = watch(&mut child, &program, limits, sink, interrupted, started);
+    if result.is_err() {
+        tree.kill();
+        let _ = child.wait();
+    }
+    result
+}
+
+fn watch(
+    child: &mut Child,
+    program: &str,
+    limits: RunLimits,
+    sink: Sink<'_>,
+    interrupted: &dyn Fn() -> bool,
+    started: Instant,
+) -> Result<Output, RigError> {
+    let mut pipes: Vec<(Stream, OwnedFd)> = Vec::new();
+    pipes.extend(child.stdout.take().map(|pipe| (Stream::Out, OwnedFd::from(pipe))));
+    pipes.extend(child.stderr.take().map(|pipe| (Stream::Err, OwnedFd::from(pipe))));
+    let pid = rustix::process::Pid::from_child(child);
+    let ended = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).ok();
+    let (mut out, mut err, mut both) = (Kept::default(), Kept::default(), Kept::default());
+    let mut last_output = started;
+    let mut status: Option<(ExitStatus, Instant)> = None;
+    let mut buffer = vec![0_u8; 64 * 1024];
+    while !pipes.is_empty() || status.is_none() {
+        let mut fds: Vec<PollFd<'_>> = pipes.iter().map(|(_, fd)| PollFd::new(fd, PollFlags::IN)).collect();
+        if let (Some(ended), None) = (&ended, &status) {
+            fds.push(PollFd::from_borrowed_fd(ended.as_fd(), PollFlags::IN));
+        }
+        // Short enough for Ctrl-C, and the fallback where the kernel has no pidfd.
+        let wait = rustix::time::Timespec { tv_sec: 0, tv_nsec: if ended.is_some() { 50_000_000 } else { 2_000_000 } };
+        let _ = poll(&mut fds, Some(&wait));
+        let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        drop(fds);
+        let mut closed = Vec::new();
+        for (index, (stream, fd)) in pipes.iter().enumerate() {
+            if !ready.get(index).copied().unwrap_or(false) {
+                continue;
+            }
+            match rustix::io::read(fd, &mut buffer) {
+                Ok(0) => closed.push(index),
+                Ok(read) => {
+                    let bytes = &buffer[..read];
+                    last_output = Instant::now();
+                    if *stream == Stream::Out { out.push(bytes) } else { err.push(bytes) }
+                    both.push(bytes);
+                    sink(*stream, bytes);
+                }
+                Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => {}
+                Err(_) => closed.push(index),
+            }
+        }
+        for index in closed.into_iter().rev() {
+            pipes.remove(index);
+        }
+        if status.is_none() {
+            status = child.try_wait().ok().flatten().map(|status| (status, Instant::now()));
+        }
+        if let Some((_, at)) = status
+            && at.elapsed() > GRACE
+        {
+            break;
+        }
+        if interrupted() {
+            return Err(RigError::Interrupted);
+        }
+        let printed = || String::from_utf8_lossy(&both.head).into_owned() + &String::from_utf8_lossy(&both.tail.iter().copied().collect::<Vec<_>>());
+        if let Some(limit) = limits.timeout.filter(|limit| status.is_none() && started.elapsed() >= *limit) {
+            return Err(RigError::Timeout { action: format!("`{program}`"), limit, output: printed() });
+        }
+        if let Some(limit) = limits.no_output.filter(|limit| status.is_none() && last_output.elapsed() >= *limit) {
+            return Err(RigError::Timeout { action: format!("`{program}` printed nothing and"), limit, output: printed() });
+        }
+    }
+    let exit_code = status.map_or(-1, |(status, _)| exit_code(status));
+    let omitted = both.omitted;
+    Ok(Output { exit_code, stdout: out.finish(), stderr: err.finish(), logs: both.finish(), omitted, elapsed: started.elapsed(), hint: None })
+}
+
+/// The code a shell would give: 128 and the signal for a death by signal.
+pub fn exit_code(status: ExitStatus) -> i32 {
+    use std::os::unix::process::ExitStatusExt as _;
+    status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
+}
+

@@ -1,0 +1,345 @@
+//! From a spec to a lock.
+
+mod annotate;
+mod explain;
+mod pylock;
+mod traps;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use envharness_spec::{Backend, Lock, LockedPackage, LockedPython, LockedSource, Platform, Spec, lock::Inputs};
+use envharness_store::Home;
+
+use crate::deadline::Deadline;
+use crate::error::{IoContext as _, RigError};
+use crate::event::{Event, Reporter};
+use crate::interpreter::{self, Choice};
+use crate::settings::Settings;
+use crate::source_tree;
+use crate::uv::{Ran, Uv, tail};
+pub use annotate::Annotation;
+pub use pylock::export_pylock;
+
+/// What a resolution may change of an earlier lock.
+#[derive(Debug, Clone, Default)]
+pub struct Upgrade {
+    /// Every package.
+    pub all: bool,
+    /// These packages.
+    pub packages: Vec<String>,
+}
+
+/// What a resolution works with.
+pub struct Resolver<'a> {
+    /// The settings.
+    pub settings: &'a Settings,
+    /// The store.
+    pub home: &'a Home,
+    /// Receives events.
+    pub reporter: &'a dyn Reporter,
+    /// The end of the create.
+    pub deadline: Deadline,
+}
+
+/// A failed resolution with another Python is worth a try only so often.
+const MOST_PYTHONS: usize = 8;
+
+impl Resolver<'_> {
+    /// Resolves a spec for the platforms; versions of an earlier lock are kept where they still fit.
+    ///
+    /// # Errors
+    /// [`RigError::Unsolvable`] explains; [`RigError::NotAvailable`] for conda and containers.
+    pub fn resolve(&self, spec: &Spec, platforms: &[Platform], old: Option<&Lock>, upgrade: &Upgrade) -> Result<Lock, RigError> {
+        refuse_unavailable(spec)?;
+        let started = std::time::Instant::now();
+        self.reporter.event(&Event::Resolving { name: spec.name.clone() });
+        let choices = self.choices(spec, old)?;
+        let mut first_failure = None;
+        for choice in choices.into_iter().take(MOST_PYTHONS) {
+            match self.resolve_with(spec, &choice, platforms, old, upgrade) {
+                Ok((lock, traps)) => {
+                    let Choice { interpreter, reason } = choice;
+                    self.reporter.event(&Event::Python { version: interpreter.version, path: interpreter.path, reason });
+                    self.reporter.event(&Event::Resolved { packages: lock.packages.len(), elapsed: started.elapsed() });
+                    for (message, hint) in traps {
+                        self.reporter.event(&Event::Warning { message, hint: Some(hint) });
+                    }
+                    return Ok(lock);
+                }
+                // Another Python helps only where the Python is what stands in the way.
+                Err(error) if explain::blames_python(&error) => {
+                    first_failure.get_or_insert(error);
+                }
+                Err(error) => return Err(first_failure.unwrap_or(error)),
+            }
+        }
+        Err(first_failure.unwrap_or(RigError::NoPython { wanted: spec.python.clone().unwrap_or_default(), found: Vec::new() }))
+    }
+
+    /// A lock keeps its Python; without one the spec decides.
+    fn choices(&self, spec: &Spec, old: Option<&Lock>) -> Result<Vec<Choice>, RigError> {
+        let kept = old.and_then(|old| {
+            let interpreter = interpreter::for_lock(self.settings, self.home, &old.python.version).ok()?;
+            let fits = spec.python.as_deref().is_none_or(|wanted| interpreter::satisfies(&interpreter, wanted));
+            fits.then(|| Choice { interpreter, reason: old.python.reason.clone() })
+        });
+        match interpreter::choices(self.settings, self.home, spec.python.as_deref()) {
+            Ok(choices) => {
+                let kept_path = kept.as_ref().map(|k| k.interpreter.path.clone());
+                let others = choices.into_iter().filter(|c| Some(&c.interpreter.path) != kept_path.as_ref());
+                Ok(kept.into_iter().chain(others).collect())
+            }
+            Err(error @ RigError::NoPython { .. }) => match kept {
+                Some(kept) => Ok(vec![kept]),
+                None => self.managed_python(spec, error).map(|choice| vec![choice]),
+            },
+            Err(error) => Err(error),
+        }
+    }
+
+    /// uv's managed builds, when no interpreter of the machine fits.
+    fn managed_python(&self, spec: &Spec, error: RigError) -> Result<Choice, RigError> {
+        let wanted = spec.python.clone().unwrap_or_default();
+        if self.settings.text("python_downloads") == "never" || self.settings.flag("offline") || wanted.is_empty() {
+            return Err(error);
+        }
+        let folder = self.home.root().join("pythons");
+        let args: Vec<OsString> =
+            ["python".into(), "install".into(), wanted.clone().into(), "--no-bin".into(), "--install-dir".into(), folder.clone().into()].into();
+        self.reporter.event(&Event::Downloading { what: format!("Python {wanted}") });
+        let ran = Uv::find(self.settings, self.home)?.run(&args, Path::new("/"), "fetching Python", self.deadline, self.reporter)?;
+        if !ran.success {
+            let first = ran.stderr.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
+            self.reporter.event(&Event::Warning { message: format!("Python {wanted} could not be fetched: {first}"), hint: None });
+            return Err(error);
+        }
+        let choices = interpreter::choices(self.settings, self.home, Some(&wanted))?;
+        choices.into_iter().next().ok_or(error)
+    }
+
+    fn resolve_with(
+        &self,
+        spec: &Spec,
+        choice: &Choice,
+        platforms: &[Platform],
+        old: Option<&Lock>,
+        upgrade: &Upgrade,
+    ) -> Result<(Lock, Vec<traps::Trap>), RigError> {
+        let mut packages: Vec<LockedPackage> = Vec::new();
+        let mut traps = Vec::new();
+        for platform in platforms {
+            let resolved = self.resolve_platform(spec, choice, platform, old, upgrade)?;
+            if *platform == Platform::current() {
+                traps = traps::find(&resolved);
+            }
+            merge(&mut packages, resolved.into_iter().map(|r| r.package), platform);
+        }
+        for package in &mut packages {
+            if package.platforms.len() == platforms.len() {
+                package.platforms.clear();
+            }
+        }
+        let mut platforms = platforms.to_vec();
+        platforms.sort();
+        let lock = Lock {
+            spec: spec.digest(),
+            backend: Backend::Venv,
+            python: LockedPython {
+                version: choice.interpreter.version.clone(),
+                implementation: choice.interpreter.implementation.clone(),
+                reason: choice.reason.clone(),
+            },
+            platforms,
+            inputs: Inputs::of(spec),
+            packages,
+        };
+        // Through the text form, so that a lock just made equals the same lock read back.
+        let lock = Lock::parse(&lock.to_string()).map_err(|source| RigError::LockFile { path: "<new lock>".into(), source })?;
+        Ok((lock, traps))
+    }
+
+    fn resolve_platform(
+        &self,
+        spec: &Spec,
+        choice: &Choice,
+        platform: &Platform,
+        old: Option<&Lock>,
+        upgrade: &Upgrade,
+    ) -> Result<Vec<Resolved>, RigError> {
+        if spec.pip.is_empty() {
+            return Ok(Vec::new());
+        }
+        let folder = self.home.temporary("resolve")?;
+        let work = Work { spec, choice, platform, folder: folder.path() };
+        work.write_inputs()?;
+        let annotated = folder.path().join("annotated.txt");
+        if let Some(old) = old.filter(|_| !upgrade.all) {
+            let pins: String = old
+                .packages_for(platform)
+                .filter(|package| matches!(package.source, LockedSource::Index(_)))
+                .filter_map(|package| Some(format!("{}=={}\n", package.name, package.version.as_ref()?)))
+                .collect();
+            fs::write(&annotated, pins).on("write", &annotated)?;
+        }
+        let uv = Uv::find(self.settings, self.home)?;
+        let mut args = work.args(&uv, "requirements.txt", &annotated);
+        args.push("--emit-index-annotation".into());
+        if upgrade.all {
+            args.push("--upgrade".into());
+        }
+        for name in &upgrade.packages {
+            args.extend(["--upgrade-package".into(), name.into()]);
+        }
+        let ran = uv.run(&args, folder.path(), "resolving", self.deadline, self.reporter)?;
+        if !ran.success {
+            return Err(self.explain(&work, &uv, &ran)?);
+        }
+        let text = fs::read_to_string(&annotated).on("read", &annotated)?;
+        let annotations = annotate::parse(&text, &spec.name);
+        // The second pass gives files and hashes for exactly the versions of the first.
+        let pins = folder.path().join("constraints.txt");
+        let constraints: String = annotations
+            .iter()
+            .filter_map(|(name, annotation)| Some(format!("{name}=={}\n", annotation.version.as_ref()?)))
+            .collect();
+        fs::write(&pins, constraints).on("write", &pins)?;
+        let output = folder.path().join("pylock.toml");
+        let ran = uv.run(&work.args(&uv, "pylock.toml", &output), folder.path(), "resolving", self.deadline, self.reporter)?;
+        if !ran.success {
+            return Err(self.explain(&work, &uv, &ran)?);
+        }
+        let text = fs::read_to_string(&output).on("read", &output)?;
+        pylock::read(&text, &work, &annotations, self.settings)
+    }
+
+    /// Turns uv's explanation into ours, and tries which pin, let go, would resolve it.
+    fn explain(&self, work: &Work<'_>, uv: &Uv<'_>, ran: &Ran) -> Result<RigError, RigError> {
+        let collision = explain::parse(&ran.stderr);
+        let Some(collision) = collision else {
+            let action = format!("resolve `{}`", work.spec.name);
+            return Ok(RigError::Program { program: "uv", action, output: tail(&ran.stderr) });
+        };
+        let mut remedies = Vec::new();
+        for requirement in explain::suspects(work.spec, &collision).into_iter().take(4) {
+            let Some(name) = &requirement.name else { continue };
+            let mut relaxed = work.spec.clone();
+            for other in &mut relaxed.pip {
+                if other.name.as_ref() == Some(name) {
+                    other.specifiers.clear();
+                    other.hashes.clear();
+                }
+            }
+            let folder = self.home.temporary("relaxed")?;
+            let trial = Work { spec: &relaxed, folder: folder.path(), ..*work };
+            trial.write_inputs()?;
+            let output = folder.path().join("annotated.txt");
+            let ran = uv.run(&trial.args(uv, "requirements.txt", &output), folder.path(), "explaining", self.deadline, self.reporter)?;
+            if ran.success {
+                let text = fs::read_to_string(&output).on("read", &output)?;
+                let found = annotate::parse(&text, &work.spec.name).get(name.as_str()).and_then(|a| a.version.clone());
+                remedies.push((requirement.clone(), found));
+            }
+        }
+        Ok(explain::error(work.spec, &work.choice.interpreter.version, &collision, &remedies))
+    }
+}
+
+/// One package with what traps need to know of it.
+pub(crate) struct Resolved {
+    package: LockedPackage,
+    /// The newest upload of its files, RFC 3339; comparable as text.
+    uploaded: Option<String>,
+}
+
+/// One call of `uv pip compile`.
+#[derive(Clone, Copy)]
+pub(crate) struct Work<'a> {
+    spec: &'a Spec,
+    choice: &'a Choice,
+    platform: &'a Platform,
+    folder: &'a Path,
+}
+
+impl Work<'_> {
+    fn write_inputs(&self) -> Result<(), RigError> {
+        let base = self.spec.base.clone().unwrap_or_default();
+        let lines = |list: &[envharness_spec::Requirement]| -> String {
+            list.iter().map(|requirement| format!("{}\n", source_tree::absolute_requirement(requirement, &base))).collect()
+        };
+        for (name, text) in [("requirements.in", lines(&self.spec.pip)), ("spec-constraints.txt", lines(&self.spec.constraints))] {
+            let path = self.folder.join(name);
+            fs::write(&path, text).on("write", &path)?;
+        }
+        let pins = self.folder.join("constraints.txt");
+        fs::write(&pins, "").on("write", &pins)
+    }
+
+    fn args(&self, uv: &Uv<'_>, format: &str, output: &Path) -> Vec<OsString> {
+        let mut args: Vec<OsString> = ["pip", "compile", "requirements.in", "--format", format, "--output-file"].map(OsString::from).into();
+        args.push(output.into());
+        args.extend(["-c", "spec-constraints.txt", "-c", "constraints.txt", "--no-header"].map(OsString::from));
+        args.extend(["--python".into(), self.choice.interpreter.path.clone().into_os_string(), "--no-python-downloads".into()]);
+        args.extend(uv.index_args(self.spec));
+        if *self.platform != Platform::current()
+            && let Some(name) = self.platform.uv_name()
+        {
+            args.extend(["--python-platform".into(), name.into()]);
+        }
+        if let Some(date) = &self.spec.exclude_newer {
+            args.extend(["--exclude-newer".into(), date.into()]);
+        }
+        if self.spec.prerelease {
+            args.extend(["--prerelease".into(), "allow".into()]);
+        }
+        args
+    }
+
+    /// The folder that relative paths of the spec start from.
+    pub(crate) fn base(&self) -> PathBuf {
+        self.spec.base.clone().unwrap_or_default()
+    }
+}
+
+fn merge(packages: &mut Vec<LockedPackage>, new: impl Iterator<Item = LockedPackage>, platform: &Platform) {
+    for mut package in new {
+        let same = packages.iter_mut().find(|p| p.name == package.name && p.version == package.version && p.source == package.source);
+        match same {
+            Some(known) => {
+                known.platforms.push(platform.clone());
+                known.files.append(&mut package.files);
+                known.files.sort();
+                known.files.dedup();
+                known.via.append(&mut package.via);
+                known.via.sort();
+                known.via.dedup();
+            }
+            None => {
+                package.platforms = vec![platform.clone()];
+                packages.push(package);
+            }
+        }
+    }
+}
+
+/// Refuses what the design knows and this version does not do.
+///
+/// # Errors
+/// [`RigError::NotAvailable`].
+pub fn refuse_unavailable(spec: &Spec) -> Result<(), RigError> {
+    let what = match spec.chosen_backend() {
+        Backend::Venv | Backend::Host if !spec.conda.is_empty() => Some("the backend `conda`, which the spec's conda packages need,".to_owned()),
+        Backend::Venv | Backend::Host if spec.image.is_some() => Some("the backend `docker`, which the spec's image needs,".to_owned()),
+        Backend::Venv | Backend::Host => None,
+        other => Some(format!("the backend `{other}`")),
+    };
+    let what = what.or_else(|| {
+        (spec.isolation != envharness_spec::Isolation::None).then(|| format!("the isolation `{}`", spec.isolation))
+    });
+    what.map_or(Ok(()), |what| Err(RigError::NotAvailable(what)))
+}
+
+/// Annotations by package name.
+pub(crate) type Annotations = BTreeMap<String, Annotation>;

@@ -1,0 +1,357 @@
+//! The door: settings, store, and the way from a spec to a context.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use envharness_spec::{Backend, Compile, Gpu, Lock, Spec};
+use envharness_store::{Acquired, Home, Lease, NewContext, Origin, PrefixUse, State};
+
+use crate::bytecode::{self, Urgency};
+use crate::context::{Context, Payload};
+use crate::deadline::Deadline;
+use crate::environment::gpus_present;
+use crate::error::RigError;
+use crate::event::{Event, Reporter};
+use crate::host;
+use crate::interpreter::{self, Interpreter};
+use crate::lockfile::{self, LockRequest};
+use crate::prefix::{Builder, key, report_quarantine, site_packages};
+use crate::resolve::{Resolver, export_pylock, refuse_unavailable};
+use crate::settings::Settings;
+use crate::{collect, guest};
+
+/// The settings and the store of one user.
+#[derive(Debug, Clone)]
+pub struct Rig {
+    /// The settings.
+    pub settings: Settings,
+    /// The store.
+    pub home: Home,
+}
+
+/// How a context is to be made.
+#[derive(Debug, Clone)]
+pub struct CreateRequest {
+    /// Whose it will be.
+    pub origin: Origin,
+    /// Whether an idle one may be taken.
+    pub find_idle: bool,
+    /// Whether one that is taken is emptied first.
+    pub fresh: bool,
+    /// What may happen to the lock.
+    pub lock: LockRequest,
+    /// The longest time; before the spec's and the settings'.
+    pub timeout: Option<Duration>,
+}
+
+impl Default for CreateRequest {
+    fn default() -> Self {
+        Self { origin: Origin::Create, find_idle: false, fresh: true, lock: LockRequest::default(), timeout: None }
+    }
+}
+
+/// A prefix that is there.
+#[derive(Debug)]
+pub struct Synced {
+    /// Its key; empty for an adopted environment.
+    pub key: String,
+    /// Its folder.
+    pub path: PathBuf,
+    /// The interpreter to start.
+    pub python: PathBuf,
+    /// The lock it was made from.
+    pub lock: Lock,
+    interpreter: Interpreter,
+    site_packages: PathBuf,
+    hold: Option<PrefixUse>,
+}
+
+impl Rig {
+    /// Opens the store that the settings name.
+    ///
+    /// # Errors
+    /// [`RigError::Store`].
+    pub fn new(settings: Settings) -> Result<Self, RigError> {
+        let home = settings.open_home()?;
+        Ok(Self { settings, home })
+    }
+
+    /// The longest time a create of this spec may take.
+    fn deadline(&self, spec: &Spec, timeout: Option<Duration>) -> Deadline {
+        Deadline::new(timeout.or(spec.resources.timeouts.create).or_else(|| self.settings.duration("timeouts.create")))
+    }
+
+    fn resolver<'a>(&'a self, deadline: Deadline, reporter: &'a dyn Reporter) -> Resolver<'a> {
+        Resolver { settings: &self.settings, home: &self.home, reporter, deadline }
+    }
+
+    /// The spec's backend, the settings' where the spec leaves it open.
+    fn with_backend(&self, spec: &Spec) -> Spec {
+        let mut spec = spec.clone();
+        let open = spec.backend == Backend::Auto && spec.conda.is_empty() && spec.image.is_none();
+        if let Some(backend) = Backend::parse(self.settings.text("backend")).filter(|_| open) {
+            spec.backend = backend;
+        }
+        spec
+    }
+
+    /// The lock of a spec, made or read.
+    ///
+    /// # Errors
+    /// [`RigError`].
+    pub fn lock(&self, spec: &Spec, request: &LockRequest, reporter: &dyn Reporter) -> Result<Lock, RigError> {
+        let spec = self.with_backend(spec);
+        lockfile::obtain(&self.resolver(self.deadline(&spec, None), reporter), &spec, request)
+    }
+
+    /// Where the lock of a spec lies.
+    pub fn lock_path(&self, spec: &Spec) -> PathBuf {
+        lockfile::path_of(&self.resolver(Deadline::new(None), &crate::Quiet), &self.with_backend(spec))
+    }
+
+    /// A lock as PEP 751 `pylock.toml`.
+    ///
+    /// # Errors
+    /// [`RigError`].
+    pub fn export_pylock(&self, spec: &Spec, lock: &Lock, reporter: &dyn Reporter) -> Result<String, RigError> {
+        let platform = envharness_spec::Platform::current();
+        export_pylock(&self.resolver(self.deadline(spec, None), reporter), spec, lock, &platform)
+    }
+
+    /// Makes the prefix of a spec without a context.
+    ///
+    /// # Errors
+    /// [`RigError`].
+    pub fn sync(&self, spec: &Spec, request: &LockRequest, reporter: &dyn Reporter) -> Result<Synced, RigError> {
+        let spec = self.with_backend(spec);
+        let deadline = self.deadline(&spec, None);
+        let synced = self.sync_by(&spec, request, deadline, reporter)?;
+        self.compile_as_asked(&spec, &synced, reporter)?;
+        Ok(synced)
+    }
+
+    fn sync_by(&self, spec: &Spec, request: &LockRequest, deadline: Deadline, reporter: &dyn Reporter) -> Result<Synced, RigError> {
+        let lock = lockfile::obtain(&self.resolver(deadline, reporter), spec, request)?;
+        self.sync_lock(spec, lock, deadline, reporter)
+    }
+
+    fn sync_lock(&self, spec: &Spec, lock: Lock, deadline: Deadline, reporter: &dyn Reporter) -> Result<Synced, RigError> {
+        if spec.chosen_backend() == Backend::Host {
+            let adopted = host::find(&self.settings, &self.home, spec)?;
+            let path = adopted.python.parent().and_then(std::path::Path::parent).unwrap_or(std::path::Path::new("/")).to_owned();
+            let host::Adopted { python, interpreter, site_packages } = adopted;
+            return Ok(Synced { key: String::new(), path, python, lock, interpreter, site_packages, hold: None });
+        }
+        let interpreter = interpreter::for_lock(&self.settings, &self.home, &lock.python.version)?;
+        let builder = Builder { settings: &self.settings, home: &self.home, reporter, deadline };
+        let hold = builder.obtain(&lock, spec, &interpreter)?;
+        Ok(Synced {
+            key: hold.key.clone(),
+            python: hold.path.join("bin/python"),
+            site_packages: site_packages(&hold.path, &interpreter),
+            path: hold.path.clone(),
+            lock,
+            interpreter,
+            hold: Some(hold),
+        })
+    }
+
+    fn compile_as_asked(&self, spec: &Spec, synced: &Synced, reporter: &dyn Reporter) -> Result<(), RigError> {
+        if synced.hold.is_none() {
+            return Ok(());
+        }
+        let setting = Compile::parse(self.settings.text("compile")).unwrap_or_default();
+        match if spec.compile == Compile::Lazy { setting } else { spec.compile } {
+            Compile::Never => {}
+            Compile::Eager => {
+                reporter.event(&Event::Compiling { packages: synced.lock.packages.len() });
+                bytecode::compile(&self.home, &synced.key, &synced.interpreter, Urgency::Now)?;
+            }
+            Compile::Lazy => bytecode::spawn(&self.home, &synced.key, &synced.interpreter),
+        }
+        Ok(())
+    }
+
+    /// Compiles the byte-code of a spec's prefix and waits for it; returns how many files were added.
+    ///
+    /// # Errors
+    /// [`RigError`].
+    pub fn compile(&self, spec: &Spec, request: &LockRequest, reporter: &dyn Reporter) -> Result<usize, RigError> {
+        let spec = self.with_backend(spec);
+        let synced = self.sync_by(&spec, request, self.deadline(&spec, None), reporter)?;
+        if synced.hold.is_none() {
+            return Ok(0);
+        }
+        reporter.event(&Event::Compiling { packages: synced.lock.packages.len() });
+        bytecode::compile(&self.home, &synced.key, &synced.interpreter, Urgency::Now)
+    }
+
+    /// Makes a context, or takes an idle one.
+    ///
+    /// # Errors
+    /// [`RigError`]; nothing half made is left.
+    pub fn create(&self, spec: &Spec, request: &CreateRequest, reporter: &dyn Reporter) -> Result<Context, RigError> {
+        let spec = self.with_backend(spec);
+        let deadline = self.deadline(&spec, request.timeout);
+        refuse_unavailable(&spec)?;
+        check_gpus(&spec)?;
+        collect::sweep(&self.home);
+        let guest = guest::ensure(&self.home)?;
+        let lock = lockfile::obtain(&self.resolver(deadline, reporter), &spec, &request.lock)?;
+        let (spec_digest, lock_digest) = (spec.digest().to_string(), lock.digest().to_string());
+        if request.find_idle
+            && let Some((lease, row)) = self.home.take_idle(&spec_digest, &lock_digest)?
+        {
+            if let Some(context) = self.reuse(lease, &row, request.fresh, deadline, reporter)? {
+                return Ok(context);
+            }
+        }
+        let idle = spec.resources.timeouts.idle.or_else(|| self.settings.duration("timeouts.idle"));
+        let mut new = NewContext {
+            name: spec.name.clone(),
+            backend: spec.chosen_backend().to_string(),
+            origin: request.origin,
+            state: State::Creating,
+            spec_digest,
+            lock_digest,
+            prefix: String::new(),
+            idle,
+            payload: "{}".into(),
+        };
+        // The usual case first: the prefix is there, and one row makes the context.
+        let ready = self.ready_prefix(&spec, &lock, reporter)?;
+        let (lease, synced) = match ready {
+            Some((interpreter, hold)) => {
+                let synced = Synced {
+                    key: hold.key.clone(),
+                    python: hold.path.join("bin/python"),
+                    site_packages: site_packages(&hold.path, &interpreter),
+                    path: hold.path.clone(),
+                    lock,
+                    interpreter,
+                    hold: Some(hold),
+                };
+                new.prefix.clone_from(&synced.key);
+                new.state = State::Running;
+                new.payload = Payload::of(&spec, &synced.path, &synced.python, &synced.site_packages, &synced.interpreter).to_text();
+                (self.home.create_context(&new)?, synced)
+            }
+            None => {
+                let lease = self.home.create_context(&new)?;
+                match self.sync_lock(&spec, lock, deadline, reporter) {
+                    Ok(synced) => {
+                        let payload = Payload::of(&spec, &synced.path, &synced.python, &synced.site_packages, &synced.interpreter);
+                        let lock_digest = synced.lock.digest().to_string();
+                        self.home.finish_context(&lease.id, &lock_digest, &synced.key, &payload.to_text())?;
+                        (lease, synced)
+                    }
+                    Err(error) => {
+                        self.home.remove_context(lease)?;
+                        return Err(error);
+                    }
+                }
+            }
+        };
+        if let Err(error) = self.compile_as_asked(&spec, &synced, reporter) {
+            reporter.event(&Event::Warning { message: format!("byte-code was not compiled: {error}"), hint: None });
+        }
+        let payload = Payload::of(&spec, &synced.path, &synced.python, &synced.site_packages, &synced.interpreter);
+        let context = Context::new(self, lease, request.origin, payload, &spec, synced.hold, guest, false);
+        context.warn_of_limits(reporter);
+        reporter.event(&Event::Created { id: context.id().to_owned(), reused: false, elapsed: deadline.elapsed() });
+        Ok(context)
+    }
+
+    fn ready_prefix(&self, spec: &Spec, lock: &Lock, reporter: &dyn Reporter) -> Result<Option<(Interpreter, PrefixUse)>, RigError> {
+        if spec.chosen_backend() == Backend::Host {
+            return Ok(None);
+        }
+        let interpreter = interpreter::for_lock(&self.settings, &self.home, &lock.python.version)?;
+        let key = key(lock, spec, &interpreter);
+        if !self.home.prefix(&key).is_dir() {
+            return Ok(None);
+        }
+        match self.home.acquire_prefix(&key)? {
+            Acquired::Ready(hold) => Ok(Some((interpreter, hold))),
+            Acquired::Absent => Ok(None),
+            Acquired::Quarantined(faults) => {
+                report_quarantine(&key, &faults, reporter);
+                Ok(None)
+            }
+        }
+    }
+
+    fn reuse(
+        &self,
+        lease: Lease,
+        row: &envharness_store::ContextRow,
+        fresh: bool,
+        deadline: Deadline,
+        reporter: &dyn Reporter,
+    ) -> Result<Option<Context>, RigError> {
+        let payload = Payload::parse(&row.payload)?;
+        let hold = if row.prefix.is_empty() {
+            None
+        } else {
+            match self.home.acquire_prefix(&row.prefix)? {
+                Acquired::Ready(hold) => Some(hold),
+                Acquired::Absent | Acquired::Quarantined(_) => {
+                    self.home.remove_context(lease)?;
+                    return Ok(None);
+                }
+            }
+        };
+        let spec = payload.spec()?;
+        let context = Context::new(self, lease, Origin::Get, payload, &spec, hold, guest::ensure(&self.home)?, true);
+        if fresh {
+            context.empty()?;
+        }
+        reporter.event(&Event::Created { id: context.id().to_owned(), reused: true, elapsed: deadline.elapsed() });
+        Ok(Some(context))
+    }
+
+    /// Works with a context that is there, without holding it.
+    ///
+    /// # Errors
+    /// [`RigError::Store`] when there is none, or more than one begins so.
+    pub fn attach(&self, id: &str) -> Result<Context, RigError> {
+        let row = self.home.find_context(id)?;
+        if row.state == State::Creating {
+            let hint = Some("wait for its maker, or remove it with `envharness rm`".to_owned());
+            return Err(RigError::Context { id: row.id, reason: "is still being created".into(), hint });
+        }
+        let payload = Payload::parse(&row.payload)?;
+        let hold = match row.prefix.as_str() {
+            "" => None,
+            prefix => match self.home.acquire_prefix(prefix)? {
+                Acquired::Ready(hold) => Some(hold),
+                Acquired::Absent | Acquired::Quarantined(_) => {
+                    let hint = Some("remove it and create it anew".to_owned());
+                    return Err(RigError::Context { id: row.id, reason: "has lost its prefix".into(), hint });
+                }
+            },
+        };
+        let spec = payload.spec()?;
+        Ok(Context::attached(self, row, payload, &spec, hold, guest::ensure(&self.home)?))
+    }
+
+    /// Ends a context: its processes, its folder, its row.
+    ///
+    /// # Errors
+    /// [`envharness_store::StoreError::InUse`] while a live process holds it, unless `force`.
+    pub fn destroy(&self, id: &str, force: bool) -> Result<String, RigError> {
+        let row = self.home.find_context(id)?;
+        collect::destroy(&self.home, &row.id, force)?;
+        Ok(row.id)
+    }
+}
+
+fn check_gpus(spec: &Spec) -> Result<(), RigError> {
+    let wanted = match spec.resources.gpu {
+        Some(Gpu::Any) => 1,
+        Some(Gpu::Count(count)) => count,
+        Some(Gpu::None) | None => 0,
+    };
+    let present = if wanted > 0 { gpus_present() } else { 0 };
+    if wanted > present { Err(RigError::Gpus { wanted, present }) } else { Ok(()) }
+}

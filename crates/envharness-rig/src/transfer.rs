@@ -1,0 +1,335 @@
+//! Files in and out. No path is followed through a symlink that the context's code may have made.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::{Component, Path, PathBuf};
+
+use envharness_spec::TmpPolicy;
+use rustix::fs::{AtFlags, Mode, OFlags};
+
+use crate::context::Context;
+use crate::error::RigError;
+
+/// What a transfer moved.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Transferred {
+    /// Files.
+    pub files: u64,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// Receives the bytes moved so far.
+pub type Progress<'a> = &'a mut dyn FnMut(u64);
+
+struct Target {
+    /// A folder that is the context's, opened without following links.
+    base: PathBuf,
+    /// Below it.
+    relative: PathBuf,
+}
+
+fn failed(direction: &'static str, path: &Path, reason: impl Into<String>) -> RigError {
+    RigError::Transfer { direction, path: path.display().to_string(), reason: reason.into(), hint: None }
+}
+
+fn failed_io(direction: &'static str, path: &Path, error: &io::Error) -> RigError {
+    let hint = match error.raw_os_error() {
+        Some(28) => Some("the disk is full".to_owned()),
+        Some(40) => Some("a symlink stands on the way; nothing is followed out of a context".to_owned()),
+        _ if error.kind() == io::ErrorKind::NotFound => Some("check the path; relative ones begin at the context's workdir".to_owned()),
+        _ => None,
+    };
+    RigError::Transfer { direction, path: path.display().to_string(), reason: error.to_string(), hint }
+}
+
+impl Context {
+    /// Copies a file or a tree into the context. Relative targets begin at the workdir; absolute ones become folders
+    /// of the context, seen by its processes at that path.
+    ///
+    /// # Errors
+    /// [`RigError::Transfer`]; a file that was there is then as it was.
+    pub fn upload(&self, source: &Path, target: &Path, progress: Progress<'_>) -> Result<Transferred, RigError> {
+        let metadata = fs::metadata(source).map_err(|error| failed_io("upload", source, &error))?;
+        let place = self.target("upload", target, source)?;
+        let base = open_base("upload", &place.base)?;
+        let mut moved = Transferred::default();
+        if metadata.is_dir() {
+            upload_tree(source, &base, &place.relative, &mut moved, progress)?;
+        } else {
+            upload_file(source, &base, &place.relative, &mut moved, progress)?;
+        }
+        Ok(moved)
+    }
+
+    /// Copies a file or a tree out of the context.
+    ///
+    /// # Errors
+    /// [`RigError::Transfer`]; a file that was there is then as it was.
+    pub fn download(&self, source: &Path, target: &Path, progress: Progress<'_>) -> Result<Transferred, RigError> {
+        let place = self.source(source)?;
+        let base = open_base("download", &place.base)?;
+        let target = if target.is_dir() && !target.as_os_str().is_empty() {
+            place.relative.file_name().map_or(target.to_owned(), |name| target.join(name))
+        } else {
+            target.to_owned()
+        };
+        let mut moved = Transferred::default();
+        download_any(&base, &place.relative, source, &target, &mut moved, progress)?;
+        Ok(moved)
+    }
+
+    /// Where an upload goes; makes the context's own folder for an absolute path.
+    fn target(&self, direction: &'static str, target: &Path, source: &Path) -> Result<Target, RigError> {
+        let directory = target.as_os_str().to_string_lossy().ends_with('/');
+        let name = source.file_name().map(PathBuf::from).unwrap_or_default();
+        let target = if directory { target.join(name) } else { target.to_owned() };
+        if !target.is_absolute() {
+            return Ok(Target { base: self.workdir(), relative: inside(direction, &target)? });
+        }
+        if let Ok(rest) = target.strip_prefix(self.workdir()) {
+            return Ok(Target { base: self.workdir(), relative: inside(direction, rest)? });
+        }
+        let host = host_part(&target);
+        let private_tmp = self.spec().tmp == TmpPolicy::Private;
+        let refused = |reason: String| RigError::Transfer {
+            direction,
+            path: target.display().to_string(),
+            reason,
+            hint: Some("use a relative path: it begins at the context's workdir".into()),
+        };
+        if self.view_refused() {
+            return Err(refused("this machine refuses mount namespaces, and so folders of a context's own".into()));
+        }
+        if target.starts_with("/tmp") && private_tmp {
+            let base = self.folder().join("tmp");
+            fs::create_dir_all(&base).map_err(|error| failed_io(direction, &base, &error))?;
+            return Ok(Target { base, relative: inside(direction, target.strip_prefix("/tmp").unwrap_or(&target))? });
+        }
+        let owned = self.own_folders();
+        let folder = match owned.iter().find(|folder| target.starts_with(folder)) {
+            Some(folder) => folder.clone(),
+            None => {
+                let parent = target.parent().unwrap_or(Path::new("/"));
+                if parent == host || target.exists() {
+                    return Err(refused(format!("the host has the folder `{}`, and nothing of the host is covered or written", host.display())));
+                }
+                // The first folder that the host does not have becomes the context's.
+                let first = parent.strip_prefix(&host).ok().and_then(|rest| rest.components().next());
+                first.map_or(parent.to_owned(), |first| host.join(first))
+            }
+        };
+        let base = self.folder().join("root").join(folder.strip_prefix("/").unwrap_or(&folder));
+        fs::create_dir_all(&base).map_err(|error| failed_io(direction, &base, &error))?;
+        if !owned.contains(&folder) {
+            let list: String = owned.iter().chain([&folder]).map(|f| format!("{}\n", f.display())).collect();
+            envharness_store::write_atomic(&self.folder().join("root.list"), list.as_bytes())?;
+        }
+        let relative = inside(direction, target.strip_prefix(&folder).unwrap_or(&target))?;
+        Ok(Target { base, relative })
+    }
+
+    /// Where a download comes from: the context's own folders only.
+    fn source(&self, source: &Path) -> Result<Target, RigError> {
+        let direction = "download";
+        if !source.is_absolute() {
+            return Ok(Target { base: self.workdir(), relative: inside(direction, source)? });
+        }
+        if let Ok(rest) = source.strip_prefix(self.workdir()) {
+            return Ok(Target { base: self.workdir(), relative: inside(direction, rest)? });
+        }
+        if source.starts_with("/tmp") && self.spec().tmp == TmpPolicy::Private && !self.view_refused() {
+            return Ok(Target { base: self.folder().join("tmp"), relative: inside(direction, source.strip_prefix("/tmp").unwrap_or(source))? });
+        }
+        if let Some(folder) = self.own_folders().iter().find(|folder| source.starts_with(folder)) {
+            let base = self.folder().join("root").join(folder.strip_prefix("/").unwrap_or(folder));
+            return Ok(Target { base, relative: inside(direction, source.strip_prefix(folder).unwrap_or(source))? });
+        }
+        // A path backend shares the rest of the file system with its caller.
+        let base = source.parent().unwrap_or(Path::new("/")).to_owned();
+        Ok(Target { base, relative: source.file_name().map(PathBuf::from).unwrap_or_default() })
+    }
+}
+
+/// The deepest folder of a path that the host has.
+fn host_part(path: &Path) -> PathBuf {
+    let parent = path.parent().unwrap_or(Path::new("/"));
+    parent.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("/")).to_owned()
+}
+
+/// A relative path without `..`.
+fn inside(direction: &'static str, path: &Path) -> Result<PathBuf, RigError> {
+    let mut out = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::Normal(part) => out.push(part),
+            Component::CurDir | Component::RootDir => {}
+            Component::ParentDir | Component::Prefix(_) => return Err(failed(direction, path, "`..` leads out of the context")),
+        }
+    }
+    if path.as_os_str().as_encoded_bytes().contains(&0) {
+        return Err(failed(direction, path, "the path holds a NUL byte"));
+    }
+    Ok(out)
+}
+
+fn open_base(direction: &'static str, base: &Path) -> Result<OwnedFd, RigError> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open(base, flags, Mode::empty()).map_err(|errno| failed_io(direction, base, &errno.into()))
+}
+
+/// Opens the folder of a path below a descriptor, component by component, following no link; makes what is missing
+/// when `make` is set. Returns the folder and the last name.
+fn walk(base: &OwnedFd, relative: &Path, make: bool) -> io::Result<(OwnedFd, PathBuf)> {
+    let mut folder = base.try_clone()?;
+    let name = relative.file_name().map(PathBuf::from).ok_or(io::ErrorKind::IsADirectory)?;
+    for part in relative.parent().unwrap_or(Path::new("")).components() {
+        folder = open_folder(&folder, Path::new(part.as_os_str()), make)?;
+    }
+    Ok((folder, name))
+}
+
+fn open_folder(parent: &OwnedFd, name: &Path, make: bool) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    match rustix::fs::openat(parent, name, flags, Mode::empty()) {
+        Err(rustix::io::Errno::NOENT) if make => {
+            match rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(0o755)) {
+                Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+            Ok(rustix::fs::openat(parent, name, flags, Mode::empty())?)
+        }
+        Err(rustix::io::Errno::NOTDIR) if rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|s| s.st_mode & 0o170_000 == 0o120_000) => {
+            Err(io::Error::from_raw_os_error(40))
+        }
+        other => Ok(other?),
+    }
+}
+
+fn copy(from: &mut impl Read, to: &mut impl Write, moved: &mut Transferred, progress: Progress<'_>) -> io::Result<()> {
+    let mut buffer = vec![0_u8; 1 << 18];
+    loop {
+        let read = match from.read(&mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(read) => read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        to.write_all(&buffer[..read])?;
+        moved.bytes += read as u64;
+        progress(moved.bytes);
+    }
+}
+
+fn upload_file(source: &Path, base: &OwnedFd, relative: &Path, moved: &mut Transferred, progress: Progress<'_>) -> Result<(), RigError> {
+    let result = (|| {
+        let mut from = File::open(source)?;
+        let metadata = from.metadata()?;
+        let (folder, name) = walk(base, relative, true)?;
+        if rustix::fs::statat(&folder, &name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|s| s.st_mode & 0o170_000 == 0o040_000) {
+            return Err(io::Error::other("a folder of that name is there; end the path with `/` to put the file into it"));
+        }
+        let temporary = PathBuf::from(format!(".envharness-{}", envharness_store::random_suffix(10)));
+        use std::os::unix::fs::PermissionsExt as _;
+        let mode = Mode::from_raw_mode(metadata.permissions().mode() & 0o777);
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let to = rustix::fs::openat(&folder, &temporary, flags, Mode::from_raw_mode(0o600))?;
+        let mut to = File::from(to);
+        let done = copy(&mut from, &mut to, moved, progress)
+            .and_then(|()| Ok(rustix::fs::fchmod(&to, mode)?))
+            .and_then(|()| Ok(rustix::fs::renameat(&folder, &temporary, &folder, &name)?));
+        if done.is_err() {
+            let _ = rustix::fs::unlinkat(&folder, &temporary, AtFlags::empty());
+        }
+        done
+    })();
+    moved.files += 1;
+    result.map_err(|error| failed_io("upload", source, &error))
+}
+
+fn upload_tree(source: &Path, base: &OwnedFd, relative: &Path, moved: &mut Transferred, progress: Progress<'_>) -> Result<(), RigError> {
+    for entry in walkdir::WalkDir::new(source).sort_by_file_name() {
+        let entry = entry.map_err(|error| failed("upload", source, error.to_string()))?;
+        let target = relative.join(entry.path().strip_prefix(source).unwrap_or(entry.path()));
+        if entry.file_type().is_file() {
+            upload_file(entry.path(), base, &target, moved, progress)?;
+        } else if entry.file_type().is_symlink() {
+            let link = fs::read_link(entry.path()).map_err(|error| failed_io("upload", entry.path(), &error))?;
+            let result = walk(base, &target, true).and_then(|(folder, name)| {
+                let _ = rustix::fs::unlinkat(&folder, &name, AtFlags::empty());
+                Ok(rustix::fs::symlinkat(&link, &folder, &name)?)
+            });
+            result.map_err(|error| failed_io("upload", entry.path(), &error))?;
+        } else if entry.file_type().is_dir() {
+            let result = walk(base, &target.join("x"), true).map(drop);
+            result.map_err(|error| failed_io("upload", entry.path(), &error))?;
+        }
+    }
+    Ok(())
+}
+
+fn download_any(
+    base: &OwnedFd,
+    relative: &Path,
+    source: &Path,
+    target: &Path,
+    moved: &mut Transferred,
+    progress: Progress<'_>,
+) -> Result<(), RigError> {
+    let fail = |error: io::Error| failed_io("download", source, &error);
+    let opened = if relative.as_os_str().is_empty() {
+        base.try_clone().map_err(fail)?
+    } else {
+        let (folder, name) = walk(base, relative, false).map_err(fail)?;
+        // Not blocking, so that a FIFO in the way is an error and not a wait.
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        rustix::fs::openat(&folder, &name, flags, Mode::empty()).map_err(|errno| fail(errno.into()))?
+    };
+    let stat = rustix::fs::fstat(&opened).map_err(|errno| fail(errno.into()))?;
+    match stat.st_mode & 0o170_000 {
+        0o100_000 => save_file(opened, stat.st_mode & 0o777, source, target, moved, progress),
+        0o040_000 => {
+            fs::create_dir_all(target).map_err(|error| failed_io("download", target, &error))?;
+            let entries = rustix::fs::Dir::read_from(opened.as_fd()).map_err(|errno| fail(errno.into()))?;
+            for entry in entries.flatten() {
+                let name = PathBuf::from(entry.file_name().to_string_lossy().into_owned());
+                if name == Path::new(".") || name == Path::new("..") {
+                    continue;
+                }
+                if entry.file_type() == rustix::fs::FileType::Symlink {
+                    // Its target means something inside only; copied as a link, never followed.
+                    let link = rustix::fs::readlinkat(&opened, &name, Vec::new()).map_err(|errno| fail(errno.into()))?;
+                    let path = target.join(&name);
+                    let _ = fs::remove_file(&path);
+                    let link = PathBuf::from(link.to_string_lossy().into_owned());
+                    std::os::unix::fs::symlink(link, &path).map_err(|error| failed_io("download", &path, &error))?;
+                    continue;
+                }
+                download_any(&opened, &name, &source.join(&name), &target.join(&name), moved, progress)?;
+            }
+            Ok(())
+        }
+        _ => Err(failed("download", source, "it is neither a file nor a folder")),
+    }
+}
+
+fn save_file(from: OwnedFd, mode: u32, source: &Path, target: &Path, moved: &mut Transferred, progress: Progress<'_>) -> Result<(), RigError> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let parent = target.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let result = (|| {
+        fs::create_dir_all(parent)?;
+        let name = target.file_name().unwrap_or_default().to_string_lossy();
+        let temporary = parent.join(format!(".{name}.{}", envharness_store::random_suffix(8)));
+        let done = File::create_new(&temporary)
+            .and_then(|mut to| copy(&mut File::from(from), &mut to, moved, progress))
+            .and_then(|()| fs::set_permissions(&temporary, fs::Permissions::from_mode(mode)))
+            .and_then(|()| fs::rename(&temporary, target));
+        if done.is_err() {
+            let _ = fs::remove_file(&temporary);
+        }
+        done
+    })();
+    moved.files += 1;
+    result.map_err(|error| failed_io("download", if parent.exists() { source } else { target }, &error))
+}

@@ -1,0 +1,98 @@
+//! Every process of a run, also those that left its session, and their end.
+
+use std::collections::HashMap;
+use std::fs;
+use std::time::{Duration, Instant};
+
+/// Recognises the processes of a run: by a variable in the environment they started with, or by the mount namespace
+/// that the run has to itself. `setsid`, double forks and ignored signals change neither.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tree {
+    /// `NAME=value`, unique to the run or the context.
+    pub marker: String,
+    /// The run's mount namespace, when it has one of its own.
+    pub namespace: Option<u64>,
+}
+
+/// The mount namespace of a process.
+pub fn mount_namespace(pid: u32) -> Option<u64> {
+    let link = fs::read_link(format!("/proc/{pid}/ns/mnt")).ok()?;
+    link.to_string_lossy().trim_start_matches("mnt:[").trim_end_matches(']').parse().ok()
+}
+
+/// Gives way to all other work: for background jobs.
+pub fn lower_priority(pid: u32) {
+    // SAFETY: takes numbers only; a refusal changes nothing.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, pid, 19) };
+}
+
+/// Live processes by the value of a variable in the environment they started with.
+pub fn processes_by_variable(name: &str) -> HashMap<String, Vec<u32>> {
+    let prefix = format!("{name}=");
+    let mut out: HashMap<String, Vec<u32>> = HashMap::new();
+    let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
+    for pid in pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()) {
+        let environ = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        let value = environ.split(|b| *b == 0).find_map(|entry| entry.strip_prefix(prefix.as_bytes()));
+        if let Some(value) = value.filter(|_| pid != std::process::id() && !is_zombie(pid)) {
+            out.entry(String::from_utf8_lossy(value).into_owned()).or_default().push(pid);
+        }
+    }
+    out
+}
+
+impl Tree {
+    /// Live processes of the tree, this one never.
+    pub fn members(&self) -> Vec<u32> {
+        let own = std::process::id();
+        let own_namespace = mount_namespace(own);
+        let namespace = self.namespace.filter(|ns| Some(*ns) != own_namespace);
+        let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        pids.filter(|pid| *pid != own && self.is_member(*pid, namespace) && !is_zombie(*pid)).collect()
+    }
+
+    fn is_member(&self, pid: u32, namespace: Option<u64>) -> bool {
+        if namespace.is_some() && mount_namespace(pid) == namespace {
+            return true;
+        }
+        fs::read(format!("/proc/{pid}/environ"))
+            .is_ok_and(|environ| environ.split(|b| *b == 0).any(|entry| entry == self.marker.as_bytes()))
+    }
+
+    /// Kills all of the tree, again and again until none is left or a second has passed; returns who is left.
+    pub fn kill(&self) -> Vec<u32> {
+        let started = Instant::now();
+        loop {
+            let members = self.members();
+            if members.is_empty() || started.elapsed() > Duration::from_secs(1) {
+                return members;
+            }
+            for pid in &members {
+                signal(*pid, libc::SIGKILL);
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Asks all of the tree to end.
+    pub fn terminate(&self) {
+        for pid in self.members() {
+            signal(pid, libc::SIGTERM);
+        }
+    }
+}
+
+fn signal(pid: u32, signal: i32) {
+    if let Ok(pid) = i32::try_from(pid)
+        && pid > 1
+    {
+        // SAFETY: takes numbers only; `pid > 1` keeps groups and init out.
+        unsafe { libc::kill(pid, signal) };
+    }
+}
+
+fn is_zombie(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(')').is_none_or(|(_, rest)| matches!(rest.trim_start().chars().next(), None | Some('Z' | 'X')))
+}

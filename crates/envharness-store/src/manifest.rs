@@ -1,0 +1,300 @@
+//! Every file of a prefix, with what it must be.
+//!
+//! A wheel's own `RECORD` has the hash of nearly every file, so the manifest hashes only the `RECORD`s and what they do
+//! not cover; a deep check then follows the chain from the manifest through the `RECORD`s to each file.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::Path;
+
+use envharness_spec::Digest;
+use sha2::{Digest as _, Sha256};
+
+/// What stands in a prefix.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Manifest {
+    /// Files and links by relative path.
+    pub entries: HashMap<String, Entry>,
+    /// Folders, the root (`""`) first.
+    pub folders: Vec<String>,
+}
+
+/// One file or link.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Entry {
+    /// A file: size, and its hash where no `RECORD` has one.
+    File { size: u64, sha256: Option<String> },
+    /// A symbolic link and its target.
+    Link(String),
+}
+
+/// One thing wrong with a prefix.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// The relative path.
+    pub path: String,
+    /// What is wrong with it.
+    pub kind: FaultKind,
+}
+
+/// The ways in which a file can be wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FaultKind {
+    /// Not there.
+    Missing,
+    /// There, but nobody put it there.
+    Unexpected,
+    /// Not what it was.
+    Changed,
+}
+
+impl std::fmt::Display for Fault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let word = match self.kind {
+            FaultKind::Missing => "missing",
+            FaultKind::Unexpected => "unexpected",
+            FaultKind::Changed => "changed",
+        };
+        write!(f, "{word}: {}", self.path)
+    }
+}
+
+impl Manifest {
+    /// Lists a tree; nothing is hashed yet.
+    pub(crate) fn scan(root: &Path) -> io::Result<Self> {
+        Self::walk(root, false)
+    }
+
+    /// Lists a tree and takes the write bits from all in it but the root, which a rename may have to move yet.
+    pub(crate) fn seal_and_scan(root: &Path) -> io::Result<Self> {
+        Self::walk(root, true)
+    }
+
+    fn walk(root: &Path, seal: bool) -> io::Result<Self> {
+        let mut manifest = Self::default();
+        for entry in walkdir::WalkDir::new(root) {
+            let entry = entry.map_err(io::Error::from)?;
+            let path = entry.path().strip_prefix(root).map_err(io::Error::other)?.to_string_lossy().into_owned();
+            if seal && !entry.file_type().is_symlink() && entry.depth() > 0 {
+                let mode = entry.metadata().map_err(io::Error::from)?.mode();
+                if mode & 0o222 != 0 {
+                    fs::set_permissions(entry.path(), fs::Permissions::from_mode(mode & 0o7555))?;
+                }
+            }
+            if entry.file_type().is_dir() {
+                manifest.folders.push(path);
+            } else if entry.file_type().is_symlink() {
+                manifest.entries.insert(path, Entry::Link(fs::read_link(entry.path())?.to_string_lossy().into_owned()));
+            } else {
+                let size = entry.metadata().map_err(io::Error::from)?.len();
+                manifest.entries.insert(path, Entry::File { size, sha256: None });
+            }
+        }
+        Ok(manifest)
+    }
+
+    /// Hashes what no `RECORD` covers, the `RECORD`s included.
+    pub(crate) fn hash_uncovered(&mut self, root: &Path) -> io::Result<()> {
+        let covered = self.recorded_hashes(root)?;
+        for (path, entry) in &mut self.entries {
+            if let Entry::File { sha256, .. } = entry
+                && !covered.contains_key(path)
+            {
+                *sha256 = Some(hash_file(&root.join(path))?);
+            }
+        }
+        Ok(())
+    }
+
+    /// The hashes that the `RECORD`s hold, by relative path.
+    fn recorded_hashes(&self, root: &Path) -> io::Result<HashMap<String, String>> {
+        let mut out = HashMap::new();
+        for path in self.entries.keys().filter(|path| path.ends_with(".dist-info/RECORD")) {
+            let base = path.rsplitn(3, '/').nth(2).unwrap_or_default().to_owned();
+            for line in String::from_utf8_lossy(&fs::read(root.join(path))?).lines() {
+                if let Some((file, hash)) = record_line(line)
+                    && let Some(relative) = join_relative(&base, &file)
+                {
+                    out.insert(relative, hash);
+                }
+            }
+        }
+        out.retain(|path, _| self.entries.contains_key(path));
+        Ok(out)
+    }
+
+    /// Everything wrong with a tree; `deep` follows the hashes, else names, kinds and sizes are compared.
+    pub(crate) fn check(&self, root: &Path, deep: bool) -> io::Result<Vec<Fault>> {
+        let found = Self::scan(root)?;
+        let mut faults = Vec::new();
+        let mut fault = |path: &str, kind| faults.push(Fault { path: path.to_owned(), kind });
+        for path in found.entries.keys().filter(|path| !self.entries.contains_key(*path)) {
+            fault(path, FaultKind::Unexpected);
+        }
+        let recorded = if deep { found.recorded_hashes(root).unwrap_or_default() } else { HashMap::new() };
+        for (path, entry) in &self.entries {
+            let same = match (entry, found.entries.get(path)) {
+                (_, None) => {
+                    fault(path, FaultKind::Missing);
+                    continue;
+                }
+                (Entry::Link(wanted), Some(Entry::Link(target))) => wanted == target,
+                (Entry::File { size, sha256 }, Some(Entry::File { size: now, .. })) if size == now => {
+                    match sha256.as_ref().or_else(|| recorded.get(path)) {
+                        Some(hash) if deep => hash_file(&root.join(path)).is_ok_and(|now| now == *hash),
+                        // Covered by a RECORD when it was sealed, and no longer: the RECORD is what changed.
+                        None if deep => false,
+                        _ => true,
+                    }
+                }
+                _ => false,
+            };
+            if !same {
+                fault(path, FaultKind::Changed);
+            }
+        }
+        for folder in self.folders.iter().filter(|folder| !root.join(folder).is_dir()) {
+            fault(folder, FaultKind::Missing);
+        }
+        faults.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(faults)
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.entries.values().map(|e| if let Entry::File { size, .. } = e { *size } else { 0 }).sum()
+    }
+
+    pub(crate) fn to_text(&self) -> String {
+        let mut out = String::new();
+        for folder in &self.folders {
+            let _ = writeln!(out, "d {folder}");
+        }
+        let mut paths: Vec<&String> = self.entries.keys().collect();
+        paths.sort();
+        for path in paths {
+            let _ = match &self.entries[path] {
+                Entry::File { size, sha256 } => writeln!(out, "f {size} {} {path}", sha256.as_deref().unwrap_or("-")),
+                Entry::Link(target) => writeln!(out, "l {path}\t{target}"),
+            };
+        }
+        out
+    }
+
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let mut manifest = Self::default();
+        for line in text.lines() {
+            let (kind, rest) = line.split_once(' ')?;
+            match kind {
+                "d" => manifest.folders.push(rest.to_owned()),
+                "l" => {
+                    let (path, target) = rest.split_once('\t')?;
+                    manifest.entries.insert(path.to_owned(), Entry::Link(target.to_owned()));
+                }
+                _ => {
+                    let mut parts = rest.splitn(3, ' ');
+                    let size = parts.next()?.parse().ok()?;
+                    let hash = parts.next()?;
+                    let sha256 = (hash != "-").then(|| hash.to_owned());
+                    manifest.entries.insert(parts.next()?.to_owned(), Entry::File { size, sha256 });
+                }
+            }
+        }
+        (!manifest.folders.is_empty()).then_some(manifest)
+    }
+}
+
+/// The path and hex hash of a line of `RECORD` (PEP 376): CSV with `sha256=<url-safe base64>`.
+fn record_line(line: &str) -> Option<(String, String)> {
+    let (path, rest) = match line.strip_prefix('"') {
+        Some(quoted) => {
+            let end = quoted.find("\",")?;
+            (quoted[..end].replace("\"\"", "\""), &quoted[end + 2..])
+        }
+        None => line.split_once(',').map(|(path, rest)| (path.to_owned(), rest))?,
+    };
+    let hash = rest.split(',').next()?.strip_prefix("sha256=")?;
+    Some((path, base64_to_hex(hash)?))
+}
+
+fn base64_to_hex(text: &str) -> Option<String> {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    let (mut bits, mut buffer, mut out) = (0_u32, 0_u32, String::with_capacity(64));
+    for c in text.trim_end_matches('=').bytes() {
+        let value = ALPHABET.iter().position(|a| *a == c)?;
+        buffer = (buffer << 6) | u32::try_from(value).ok()?;
+        bits += 6;
+        if bits >= 8 {
+            bits -= 8;
+            let _ = write!(out, "{:02x}", (buffer >> bits) & 0xff);
+        }
+    }
+    (out.len() == 64).then_some(out)
+}
+
+/// Joins `../../../bin/f2py` to a folder; `None` when it leaves the tree.
+fn join_relative(base: &str, path: &str) -> Option<String> {
+    if path.starts_with('/') {
+        return None;
+    }
+    let mut parts: Vec<&str> = base.split('/').filter(|p| !p.is_empty()).collect();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                parts.pop()?;
+            }
+            part => parts.push(part),
+        }
+    }
+    Some(parts.join("/"))
+}
+
+/// Hashes a file in pieces.
+pub(crate) fn hash_file(path: &Path) -> io::Result<String> {
+    let mut file = fs::File::open(path)?;
+    if file.metadata()?.size() < 1 << 20 {
+        let mut bytes = Vec::new();
+        io::Read::read_to_end(&mut file, &mut bytes)?;
+        return Ok(Digest::of(bytes).hex().to_owned());
+    }
+    let mut hasher = Sha256::new();
+    let mut buffer = vec![0_u8; 1 << 18];
+    loop {
+        match io::Read::read(&mut file, &mut buffer)? {
+            0 => break,
+            read => hasher.update(&buffer[..read]),
+        }
+    }
+    Ok(hasher.finalize().iter().fold(String::with_capacity(64), |mut out, byte| {
+        let _ = write!(out, "{byte:02x}");
+        out
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn record_lines_give_hex_hashes_and_never_leave_the_tree() {
+        let line = "six.py,sha256=47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU,0";
+        let (path, hash) = record_line(line).unwrap();
+        assert_eq!(path, "six.py");
+        assert_eq!(hash, Digest::of("").hex());
+        assert_eq!(join_relative("lib/site", "../../bin/x"), Some("bin/x".into()));
+        assert_eq!(join_relative("lib/site", "../../../../etc/passwd"), None);
+        assert_eq!(join_relative("lib", "/etc/passwd"), None);
+    }
+
+    #[test]
+    fn text_form_survives_a_round_trip() {
+        let mut manifest = Manifest { folders: vec![String::new(), "bin".into()], ..Manifest::default() };
+        manifest.entries.insert("bin/a b".into(), Entry::File { size: 3, sha256: None });
+        manifest.entries.insert("bin/python".into(), Entry::Link("/usr/bin/python3".into()));
+        let read = Manifest::parse(&manifest.to_text()).unwrap();
+        assert_eq!((read.entries, read.folders), (manifest.entries, manifest.folders));
+    }
+}
