@@ -88,3 +88,33 @@ impl Rig {
         Ok(out)
     }
 }
+
+/// What `doctor` asks.
+impl Rig {
+    /// The version of the `uv` that is used, and its path.
+    ///
+    /// # Errors
+    /// [`RigError::NoProgram`].
+    pub fn uv_version(&self) -> Result<String, RigError> {
+        crate::uv::Uv::find(&self.settings, &self.home)?.version()
+    }
+
+    /// Whether processes may have mount namespaces of their own.
+    ///
+    /// # Errors
+    /// The system's answer.
+    pub fn namespaces(&self) -> std::io::Result<()> {
+        envharness_sandbox::namespaces_available()
+    }
+
+    /// Free bytes where the store lies.
+    pub fn free_space(&self) -> Option<u64> {
+        let stat = rustix::fs::statvfs(self.home.root()).ok()?;
+        Some(stat.f_bavail * stat.f_frsize)
+    }
+
+    /// GPUs of the machine, by device nodes.
+    pub fn gpus(&self) -> u32 {
+        crate::environment::gpus_present()
+    }
+}

@@ -65,6 +65,17 @@ impl<'a> Uv<'a> {
         Ok(Self { program, settings, cache: home.cache().join("uv") })
     }
 
+    /// The version and the path.
+    ///
+    /// # Errors
+    /// [`RigError::Start`].
+    pub fn version(&self) -> Result<String, RigError> {
+        let program = self.program.display().to_string();
+        let output = Command::new(&self.program).arg("--version").output();
+        let output = output.map_err(|source| RigError::Start { program: program.clone(), source, hint: None })?;
+        Ok(format!("{} at {program}", String::from_utf8_lossy(&output.stdout).trim()))
+    }
+
     /// Arguments that name indexes and find-links of a spec, mirrors applied.
     pub fn index_args(&self, spec: &Spec) -> Vec<OsString> {
         let mut args: Vec<OsString> = Vec::new();

@@ -280,7 +280,13 @@ impl Work<'_> {
     fn args(&self, uv: &Uv<'_>, format: &str, output: &Path) -> Vec<OsString> {
         let mut args: Vec<OsString> = ["pip", "compile", "requirements.in", "--format", format, "--output-file"].map(OsString::from).into();
         args.push(output.into());
-        args.extend(["-c", "spec-constraints.txt", "-c", "constraints.txt", "--no-header"].map(OsString::from));
+        for name in ["spec-constraints.txt", "constraints.txt"] {
+            // uv warns of an empty file.
+            if fs::metadata(self.folder.join(name)).is_ok_and(|m| m.len() > 0) {
+                args.extend(["-c".into(), name.into()]);
+            }
+        }
+        args.push("--no-header".into());
         args.extend(["--python".into(), self.choice.interpreter.path.clone().into_os_string(), "--no-python-downloads".into()]);
         args.extend(uv.index_args(self.spec));
         if *self.platform != Platform::current()

@@ -1,0 +1,148 @@
+//! One file a command, and the way to it.
+
+mod check;
+mod config;
+mod contexts;
+mod copy;
+mod doctor;
+mod exec;
+mod export;
+mod gc;
+mod init;
+mod lock;
+mod store;
+
+use std::path::{Path, PathBuf};
+
+use envharness_rig::{ErrorKind, LockMode, LockRequest, Rig, RigError, Settings, find_project_spec, load_spec};
+use envharness_spec::{Platform, Spec};
+use tracing_subscriber::filter::LevelFilter;
+
+use crate::args::{Cli, Command, ConfigCommand, Global, LockFlags, LogLevel};
+use crate::exit;
+use crate::printer::Printer;
+use crate::reporter::TerminalReporter;
+
+/// What every command works with.
+pub struct Session {
+    /// The rig.
+    pub rig: Rig,
+    /// The printer.
+    pub printer: Printer,
+    /// The reporter.
+    pub reporter: TerminalReporter,
+}
+
+/// A command's end: an exit code, or an error that is printed.
+pub type Ended = anyhow::Result<i32>;
+
+impl Session {
+    /// The spec that was named, or the folder's own.
+    pub fn spec(&self, path: Option<&Path>) -> Result<Spec, RigError> {
+        let path = path.map_or_else(|| find_project_spec(&self.rig.settings), |path| Ok(path.to_owned()))?;
+        load_spec(&path, &self.rig.settings)
+    }
+}
+
+/// What the flags of a lock ask for.
+pub fn lock_request(flags: &LockFlags) -> LockRequest {
+    let mode = match (flags.locked, flags.frozen) {
+        (true, _) => LockMode::Locked,
+        (_, true) => LockMode::Frozen,
+        _ => LockMode::Auto,
+    };
+    LockRequest { mode, ..LockRequest::default() }
+}
+
+/// Reads the names of platforms.
+pub fn platforms(names: &[String]) -> anyhow::Result<Vec<Platform>> {
+    let parse = |name: &String| {
+        Platform::parse(name).ok_or_else(|| anyhow::anyhow!("unknown platform `{name}`; known: {}", Platform::names().join(", ")))
+    };
+    names.iter().map(parse).collect()
+}
+
+/// Reads a time of a flag.
+pub fn duration(flag: &str, value: Option<&String>) -> anyhow::Result<Option<std::time::Duration>> {
+    let parse = |text: &String| {
+        envharness_spec::parse_duration(text).ok_or_else(|| anyhow::anyhow!("`{flag} {text}` is not a time such as 30s or 2h"))
+    };
+    value.map(parse).transpose()
+}
+
+/// Runs a command and prints its error.
+pub fn dispatch(cli: Cli, caller: Option<PathBuf>) -> i32 {
+    let printer = Printer::new(&cli.global);
+    start_log(&cli.global);
+    let started_command = matches!(cli.command, Command::Run(_) | Command::Exec(_) | Command::Shell(_));
+    match act(cli, printer, caller) {
+        Ok(code) => code,
+        Err(error) => match error.downcast_ref::<RigError>() {
+            Some(rig) => {
+                printer.rig_error(rig);
+                // `run` and `exec` pass the command's own codes on, so their own failures must not look like one.
+                if started_command && rig.kind() != ErrorKind::Interrupted { exit::NOT_STARTED } else { exit::code_of(rig) }
+            }
+            None => {
+                printer.error(error.as_ref(), &[], None);
+                if started_command { exit::NOT_STARTED } else { exit::FAILED }
+            }
+        },
+    }
+}
+
+fn start_log(global: &Global) {
+    let level = match (global.log_level, global.verbose) {
+        (Some(LogLevel::Error), _) => LevelFilter::ERROR,
+        (Some(LogLevel::Warn), _) => LevelFilter::WARN,
+        (Some(LogLevel::Info), _) | (None, 1) => LevelFilter::INFO,
+        (Some(LogLevel::Debug), _) => LevelFilter::DEBUG,
+        (Some(LogLevel::Trace), _) => LevelFilter::TRACE,
+        (None, 0) => LevelFilter::ERROR,
+        (None, _) => LevelFilter::DEBUG,
+    };
+    let _ = tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).with_ansi(false).try_init();
+}
+
+fn act(cli: Cli, printer: Printer, caller: Option<PathBuf>) -> Ended {
+    let Cli { global, command } = cli;
+    // These need no store.
+    match command {
+        Command::Init(args) => return init::run(&args, printer),
+        Command::Completions { shell } => return Ok(config::completions(shell, printer)),
+        Command::Reference => {
+            printer.data(crate::reference().trim_end());
+            return Ok(exit::OK);
+        }
+        _ => {}
+    }
+    let mut settings = Settings::load(global.inputs()?)?;
+    settings.caller_python = caller;
+    if let Command::Config(ConfigCommand::Show) = command {
+        return Ok(config::show(&settings, printer));
+    }
+    let rig = Rig::new(settings)?;
+    let session = Session { rig, printer, reporter: TerminalReporter::new(printer, global.verbose > 0) };
+    let result = match command {
+        Command::Check(args) => check::run(&session, &args),
+        Command::Lock(args) => lock::lock(&session, &args),
+        Command::Sync(args) => lock::sync(&session, &args),
+        Command::Compile(args) => lock::compile(&session, &args),
+        Command::Create(args) => exec::create(&session, &args),
+        Command::Run(args) => exec::run(&session, &args),
+        Command::Exec(args) => exec::exec(&session, &args),
+        Command::Shell(args) => exec::shell(&session, &args),
+        Command::List => contexts::list(&session),
+        Command::Inspect(args) => contexts::inspect(&session, &args.id),
+        Command::Logs(args) => contexts::logs(&session, &args),
+        Command::Rm(args) => contexts::rm(&session, &args),
+        Command::Cp(args) => copy::run(&session, &args),
+        Command::Gc(args) => gc::run(&session, &args),
+        Command::Export(args) => export::run(&session, &args),
+        Command::Store(command) => store::run(&session, &command),
+        Command::Doctor => doctor::run(&session),
+        Command::Init(_) | Command::Config(_) | Command::Completions { .. } | Command::Reference => Ok(exit::OK),
+    };
+    session.reporter.finish();
+    result
+}

@@ -1,0 +1,276 @@
+//! Contexts and processes in them.
+
+use std::collections::BTreeMap;
+use std::os::fd::{IntoRawFd as _, OwnedFd};
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError, RwLock};
+
+use envharness_rig::{ExecOptions, ExitPolicy, Input, Reporter as _, RigError, Running, Stream};
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+
+use crate::CancelToken;
+use crate::convert::{Failure, PyReporter, seconds, to_dict};
+use crate::spec::Spec;
+
+/// A context: a leased place made from a prefix.
+#[pyclass(module = "envharness._native", frozen)]
+pub struct Context {
+    inner: RwLock<envharness_rig::Context>,
+}
+
+type Finished<'py> = (i32, Bound<'py, PyBytes>, Bound<'py, PyBytes>, Bound<'py, PyBytes>, usize, f64, Option<String>);
+
+impl Context {
+    pub(crate) fn new(inner: envharness_rig::Context) -> Self {
+        Self { inner: RwLock::new(inner) }
+    }
+
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, envharness_rig::Context> {
+        self.inner.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn options<'a>(cwd: Option<PathBuf>, env: Option<BTreeMap<String, String>>, timeout: Option<f64>, no_output: Option<f64>) -> PyResult<ExecOptions<'a>> {
+    Ok(ExecOptions { cwd, env: env.unwrap_or_default(), input: Input::Closed, timeout: seconds(timeout)?, no_output: seconds(no_output)? })
+}
+
+#[pymethods]
+impl Context {
+    /// The id.
+    #[getter]
+    fn id(&self) -> String {
+        self.read().id().to_owned()
+    }
+
+    /// The spec.
+    #[getter]
+    fn spec(&self) -> Spec {
+        Spec { inner: self.read().spec().clone() }
+    }
+
+    /// Whether an idle context was taken.
+    #[getter]
+    fn reused(&self) -> bool {
+        self.read().reused()
+    }
+
+    /// The context's own folder for work.
+    #[getter]
+    fn workdir(&self) -> PathBuf {
+        self.read().workdir()
+    }
+
+    /// The prefix.
+    #[getter]
+    fn prefix(&self) -> PathBuf {
+        self.read().prefix().to_owned()
+    }
+
+    /// The interpreter to start.
+    #[getter]
+    fn python(&self) -> PathBuf {
+        self.read().python().to_owned()
+    }
+
+    /// The interpreter's version.
+    #[getter]
+    fn python_version(&self) -> String {
+        self.read().interpreter().version.clone()
+    }
+
+    /// The tag of the interpreter's native modules.
+    #[getter]
+    fn soabi(&self) -> String {
+        self.read().interpreter().soabi.clone()
+    }
+
+    /// The prefix's site-packages.
+    #[getter]
+    fn site_packages(&self) -> PathBuf {
+        self.read().site_packages().to_owned()
+    }
+
+    /// The guest's folder.
+    #[getter]
+    fn guest(&self) -> PathBuf {
+        self.read().guest().to_owned()
+    }
+
+    /// The log file.
+    #[getter]
+    fn log_path(&self) -> PathBuf {
+        self.read().log_path()
+    }
+
+    /// The limits: name, value, who enforces it.
+    #[getter]
+    fn limits(&self) -> Vec<(String, String, String)> {
+        let limits = self.read().limits();
+        limits.into_iter().map(|l| (l.name.to_owned(), l.value, l.enforcer.as_str().to_owned())).collect()
+    }
+
+    /// The variables of its processes, secrets apart.
+    fn variables<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        to_dict(py, self.read().variables())
+    }
+
+    /// Runs a command to its end. Returns exit code, stdout, stderr, both, bytes left out, seconds, hint.
+    #[pyo3(signature = (argv, *, cwd=None, env=None, input=None, terminal=false, timeout=None, no_output=None, sink=None, cancel=None))]
+    #[expect(clippy::too_many_arguments, reason = "a call from Python has its options as keywords")]
+    fn execute<'py>(
+        &self,
+        py: Python<'py>,
+        argv: Vec<String>,
+        cwd: Option<PathBuf>,
+        env: Option<BTreeMap<String, String>>,
+        input: Option<Vec<u8>>,
+        terminal: bool,
+        timeout: Option<f64>,
+        no_output: Option<f64>,
+        sink: Option<Py<PyAny>>,
+        cancel: Option<&Bound<'py, CancelToken>>,
+    ) -> PyResult<Finished<'py>> {
+        let mut options = options(cwd, env, timeout, no_output)?;
+        options.input = match &input {
+            _ if terminal => Input::Terminal,
+            Some(bytes) => Input::Bytes(bytes),
+            None => Input::Closed,
+        };
+        let reporter = PyReporter::new(None, cancel);
+        let result = py.detach(|| {
+            let mut pass = |stream: Stream, bytes: &[u8]| {
+                let Some(callable) = &sink else { return };
+                Python::attach(|py| {
+                    let arguments = (stream == Stream::Err, PyBytes::new(py, bytes));
+                    if let Err(error) = callable.call1(py, arguments) {
+                        reporter.keep(error);
+                    }
+                });
+            };
+            self.read().execute(&argv, &options, &mut pass, &|| reporter.interrupted())
+        });
+        let output = reporter.finish(result)?;
+        let bytes = |bytes: &[u8]| PyBytes::new(py, bytes);
+        Ok((
+            output.exit_code,
+            bytes(&output.stdout),
+            bytes(&output.stderr),
+            bytes(&output.logs),
+            output.omitted,
+            output.elapsed.as_secs_f64(),
+            output.hint.clone(),
+        ))
+    }
+
+    /// Starts a command with piped streams.
+    #[pyo3(signature = (argv, *, cwd=None, env=None))]
+    fn spawn(&self, py: Python<'_>, argv: Vec<String>, cwd: Option<PathBuf>, env: Option<BTreeMap<String, String>>) -> PyResult<Process> {
+        let options = options(cwd, env, None, None)?;
+        let running = py.detach(|| self.read().spawn(&argv, &options)).map_err(Failure::from)?;
+        Ok(Process::new(running))
+    }
+
+    /// Copies a file or tree in; returns files and bytes.
+    #[pyo3(signature = (source, target, *, progress=None))]
+    fn upload(&self, py: Python<'_>, source: PathBuf, target: PathBuf, progress: Option<Py<PyAny>>) -> PyResult<(u64, u64)> {
+        let reporter = PyReporter::new(None, None);
+        let result = py.detach(|| self.read().upload(&source, &target, &mut |bytes| tell(progress.as_ref(), bytes, &reporter)));
+        let moved = reporter.finish(result)?;
+        Ok((moved.files, moved.bytes))
+    }
+
+    /// Copies a file or tree out; returns files and bytes.
+    #[pyo3(signature = (source, target, *, progress=None))]
+    fn download(&self, py: Python<'_>, source: PathBuf, target: PathBuf, progress: Option<Py<PyAny>>) -> PyResult<(u64, u64)> {
+        let reporter = PyReporter::new(None, None);
+        let result = py.detach(|| self.read().download(&source, &target, &mut |bytes| tell(progress.as_ref(), bytes, &reporter)));
+        let moved = reporter.finish(result)?;
+        Ok((moved.files, moved.bytes))
+    }
+
+    /// Lets go: `release`, `keep`, `suspend` or `destroy`.
+    fn release(&self, py: Python<'_>, policy: &str) -> PyResult<()> {
+        let policy = ExitPolicy::parse(policy)
+            .ok_or_else(|| PyValueError::new_err(format!("`{policy}` is not one of release, keep, suspend, destroy")))?;
+        py.detach(|| self.inner.write().unwrap_or_else(PoisonError::into_inner).release(policy)).map_err(Failure::from)?;
+        Ok(())
+    }
+
+    /// Ends every process of the context; returns who is left.
+    fn kill_processes(&self, py: Python<'_>) -> Vec<u32> {
+        py.detach(|| self.read().kill_processes())
+    }
+}
+
+fn tell(progress: Option<&Py<PyAny>>, bytes: u64, reporter: &PyReporter) {
+    let Some(callable) = progress else { return };
+    Python::attach(|py| {
+        if let Err(error) = callable.call1(py, (bytes,)) {
+            reporter.keep(error);
+        }
+    });
+}
+
+/// A process in a context. Its streams are file descriptors that the caller owns.
+#[pyclass(module = "envharness._native", frozen)]
+pub struct Process {
+    running: Mutex<Running>,
+    pid: u32,
+    streams: Mutex<Option<(i32, i32, i32)>>,
+}
+
+impl Process {
+    fn new(mut running: Running) -> Self {
+        let fd = |owned: Option<OwnedFd>| owned.map_or(-1, OwnedFd::into_raw_fd);
+        let stdin = fd(running.child.stdin.take().map(OwnedFd::from));
+        let stdout = fd(running.child.stdout.take().map(OwnedFd::from));
+        let stderr = fd(running.child.stderr.take().map(OwnedFd::from));
+        Self { pid: running.child.id(), running: Mutex::new(running), streams: Mutex::new(Some((stdin, stdout, stderr))) }
+    }
+
+    fn running(&self) -> std::sync::MutexGuard<'_, Running> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[pymethods]
+impl Process {
+    /// The process id.
+    #[getter]
+    fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Descriptors of standard input, output and error; given once.
+    fn take_streams(&self) -> PyResult<(i32, i32, i32)> {
+        let taken = self.streams.lock().unwrap_or_else(PoisonError::into_inner).take();
+        taken.ok_or_else(|| PyRuntimeError::new_err("the streams were taken before"))
+    }
+
+    /// The exit code, or None while it runs.
+    fn poll(&self) -> PyResult<Option<i32>> {
+        let status = self.running().child.try_wait();
+        let status = status.map_err(|source| Failure::from(RigError::Io { action: "wait for", path: self.pid.to_string().into(), source }))?;
+        Ok(status.map(|status| {
+            use std::os::unix::process::ExitStatusExt as _;
+            status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
+        }))
+    }
+
+    /// Ends the whole tree at once; returns who is left.
+    fn kill(&self, py: Python<'_>) -> Vec<u32> {
+        py.detach(|| {
+            let tree = self.running().tree.clone();
+            let left = tree.kill();
+            let _ = self.running().child.try_wait();
+            left
+        })
+    }
+
+    /// Asks the whole tree to end.
+    fn terminate(&self, py: Python<'_>) {
+        py.detach(|| self.running().tree.clone().terminate());
+    }
+}
