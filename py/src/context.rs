@@ -12,7 +12,7 @@ use pyo3::types::{PyBytes, PyDict};
 
 use crate::CancelToken;
 use crate::convert::{Failure, PyReporter, seconds, to_dict};
-use crate::spec::Spec;
+use crate::spec::{Lock, Spec};
 
 /// A context: a leased place made from a prefix.
 #[pyclass(module = "envharness._native", frozen)]
@@ -48,6 +48,12 @@ impl Context {
     #[getter]
     fn spec(&self) -> Spec {
         Spec { inner: self.read().spec().clone() }
+    }
+
+    /// The lock it was made from; None for one that was attached to.
+    #[getter]
+    fn lock(&self) -> Option<Lock> {
+        self.read().lock().map(|lock| Lock { inner: lock.clone() })
     }
 
     /// Whether an idle context was taken.

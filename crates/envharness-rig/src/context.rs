@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use envharness_sandbox::{ChildOptions, Enforcer, Limit, Limits, Plan, Tree, View, configure, namespaces_available};
-use envharness_spec::{Spec, TmpPolicy};
+use envharness_spec::{Lock, Spec, TmpPolicy};
 use envharness_store::{ContextRow, Home, Lease, Origin, PrefixUse, State, remove_tree};
 use serde::{Deserialize, Serialize};
 
@@ -121,6 +121,7 @@ pub struct Context {
     settings: Settings,
     home: Home,
     payload: Payload,
+    lock: Option<Lock>,
     origin: Origin,
     guest: PathBuf,
     lease: Option<Lease>,
@@ -148,6 +149,7 @@ impl Context {
             settings: rig.settings.clone(),
             home: rig.home.clone(),
             payload,
+            lock: None,
             origin,
             guest,
             lease: Some(lease),
@@ -165,6 +167,7 @@ impl Context {
             settings: rig.settings.clone(),
             home: rig.home.clone(),
             payload,
+            lock: None,
             origin: row.origin,
             guest,
             lease: None,
@@ -183,6 +186,18 @@ impl Context {
     /// The spec it was made for.
     pub fn spec(&self) -> &Spec {
         &self.spec
+    }
+
+    /// Notes the lock it was made from.
+    #[must_use]
+    pub(crate) fn with_lock(mut self, lock: Lock) -> Self {
+        self.lock = Some(lock);
+        self
+    }
+
+    /// The lock it was made from; `None` for one that was attached to.
+    pub fn lock(&self) -> Option<&Lock> {
+        self.lock.as_ref()
     }
 
     /// Whether an idle one was taken.

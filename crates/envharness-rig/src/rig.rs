@@ -203,7 +203,7 @@ impl Rig {
             && let Some((lease, row)) = self.home.take_idle(&spec_digest, &lock_digest)?
         {
             if let Some(context) = self.reuse(lease, &row, request.fresh, deadline, reporter)? {
-                return Ok(context);
+                return Ok(context.with_lock(lock));
             }
         }
         let idle = spec.resources.timeouts.idle.or_else(|| self.settings.duration("timeouts.idle"));
@@ -256,7 +256,7 @@ impl Rig {
             reporter.event(&Event::Warning { message: format!("byte-code was not compiled: {error}"), hint: None });
         }
         let payload = Payload::of(&spec, &synced.path, &synced.python, &synced.site_packages, &synced.interpreter);
-        let context = Context::new(self, lease, request.origin, payload, &spec, synced.hold, guest, false);
+        let context = Context::new(self, lease, request.origin, payload, &spec, synced.hold, guest, false).with_lock(synced.lock);
         context.warn_of_limits(reporter);
         reporter.event(&Event::Created { id: context.id().to_owned(), reused: false, elapsed: deadline.elapsed() });
         Ok(context)

@@ -1,0 +1,92 @@
+"""envharness: a declarative spec becomes a locked, isolated environment, and things run in it.
+
+>>> import envharness as eh
+>>> spec = eh.create_spec(name="demo", pip_deps=["six==1.16.0"])
+>>> with eh.get_context(spec) as ctx:  # doctest: +SKIP
+...     import six
+...     print(ctx.id, six.__version__)
+
+Importing this module loads no third-party module and starts nothing; the first call opens the store.
+"""
+
+from envharness._aio import acreate_env, adestroy_env, aexecute, alock
+from envharness._api import (
+    activate,
+    attach,
+    compile_spec,
+    create_context,
+    create_env,
+    deactivate,
+    destroy_env,
+    execute,
+    gc,
+    get_context,
+    inspect,
+    list_contexts,
+    lock,
+)
+from envharness._context import Context, Process
+from envharness._errors import (
+    ActivationError,
+    CallError,
+    CommandError,
+    CommandTimeout,
+    ContextError,
+    EnvHarnessError,
+    EnvHarnessWarning,
+    LockError,
+    NotAvailableError,
+    OutsideError,
+    PythonNotFoundError,
+    RemoteError,
+    SpecError,
+    TransferError,
+)
+from envharness._native import Lock, Spec, __version__
+from envharness._result import Result
+from envharness._spec import EnvSpecBuilder, create_spec, load_spec, load_spec_from_config, spec_schema
+
+__all__ = [
+    "ActivationError",
+    "CallError",
+    "CommandError",
+    "CommandTimeout",
+    "Context",
+    "ContextError",
+    "EnvHarnessError",
+    "EnvHarnessWarning",
+    "EnvSpecBuilder",
+    "Lock",
+    "LockError",
+    "NotAvailableError",
+    "OutsideError",
+    "Process",
+    "PythonNotFoundError",
+    "RemoteError",
+    "Result",
+    "Spec",
+    "SpecError",
+    "TransferError",
+    "__version__",
+    "acreate_env",
+    "activate",
+    "adestroy_env",
+    "aexecute",
+    "alock",
+    "attach",
+    "compile_spec",
+    "create_context",
+    "create_env",
+    "create_spec",
+    "deactivate",
+    "destroy_env",
+    "execute",
+    "gc",
+    "get_context",
+    "inspect",
+    "list_contexts",
+    "load_spec",
+    "load_spec_from_config",
+    "lock",
+    "spec_schema",
+]
