@@ -32,7 +32,12 @@ impl Context {
     }
 }
 
-fn options<'a>(cwd: Option<PathBuf>, env: Option<BTreeMap<String, String>>, timeout: Option<f64>, no_output: Option<f64>) -> PyResult<ExecOptions<'a>> {
+fn options<'a>(
+    cwd: Option<PathBuf>,
+    env: Option<BTreeMap<String, String>>,
+    timeout: Option<f64>,
+    no_output: Option<f64>,
+) -> PyResult<ExecOptions<'a>> {
     Ok(ExecOptions { cwd, env: env.unwrap_or_default(), input: Input::Closed, timeout: seconds(timeout)?, no_output: seconds(no_output)? })
 }
 
@@ -258,7 +263,8 @@ impl Process {
     /// The exit code, or None while it runs.
     fn poll(&self) -> PyResult<Option<i32>> {
         let status = self.running().child.try_wait();
-        let status = status.map_err(|source| Failure::from(RigError::Io { action: "wait for", path: self.pid.to_string().into(), source }))?;
+        let status =
+            status.map_err(|source| Failure::from(RigError::Io { action: "wait for", path: self.pid.to_string().into(), source }))?;
         Ok(status.map(|status| {
             use std::os::unix::process::ExitStatusExt as _;
             status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))

@@ -379,7 +379,8 @@ pub enum ConfigCommand {
 impl Global {
     /// What the settings are read from, flags last.
     pub fn inputs(&self) -> anyhow::Result<Inputs> {
-        let Self { log_level: _, output_format: _, quiet: _, verbose: _, no_progress: _, offline, home, cache, project, backtrace: _ } = self;
+        let Self { log_level: _, output_format: _, quiet: _, verbose: _, no_progress: _, offline, home, cache, project, backtrace: _ } =
+            self;
         if let Some(folder) = project {
             std::env::set_current_dir(folder).map_err(|error| anyhow::anyhow!("failed to enter `{}`: {error}", folder.display()))?;
         }

@@ -111,9 +111,7 @@ impl Printer {
 
     /// A plain table: upper-case heads, no boxes.
     pub fn table(&self, heads: &[&str], rows: &[Vec<String>]) {
-        let width = |column: usize| {
-            rows.iter().map(|row| row[column].chars().count()).chain([heads[column].len()]).max().unwrap_or(0)
-        };
+        let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).chain([heads[column].len()]).max().unwrap_or(0);
         let widths: Vec<usize> = (0..heads.len()).map(width).collect();
         let line = |cells: &[String]| {
             let padded: Vec<String> = cells.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();

@@ -25,7 +25,8 @@ impl TerminalReporter {
             let _ = signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&interrupted));
             let _ = signal_hook::flag::register(signal, Arc::clone(&interrupted));
         }
-        let bar = ProgressBar::with_draw_target(None, if printer.progress { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() });
+        let bar =
+            ProgressBar::with_draw_target(None, if printer.progress { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() });
         if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed}") {
             bar.set_style(style);
         }

@@ -286,19 +286,28 @@ impl Context {
     ///
     /// # Errors
     /// [`RigError::Start`], [`RigError::Timeout`], [`RigError::Interrupted`], [`RigError::Secret`].
-    pub fn execute(&self, argv: &[String], options: &ExecOptions<'_>, sink: Sink<'_>, interrupted: &dyn Fn() -> bool) -> Result<Output, RigError> {
+    pub fn execute(
+        &self,
+        argv: &[String],
+        options: &ExecOptions<'_>,
+        sink: Sink<'_>,
+        interrupted: &dyn Fn() -> bool,
+    ) -> Result<Output, RigError> {
         let secrets = environment::secrets(&self.settings, &self.spec)?;
         let terminal = matches!(options.input, Input::Terminal);
         let marker = format!("ENVHARNESS_RUN={}", envharness_store::random_suffix(16));
         let mut command = self.command(argv, options, &secrets, &marker)?;
-        configure(&mut command, &ChildOptions {
-            plan: self.plan(&self.cwd(options))?,
-            // At a terminal the shell's job control and Ctrl-C must reach the command.
-            new_session: !matches!(options.input, Input::Terminal | Input::Inherited),
-            die_with_parent: true,
-            limits: self.process_limits(),
-            ..ChildOptions::default()
-        });
+        configure(
+            &mut command,
+            &ChildOptions {
+                plan: self.plan(&self.cwd(options))?,
+                // At a terminal the shell's job control and Ctrl-C must reach the command.
+                new_session: !matches!(options.input, Input::Terminal | Input::Inherited),
+                die_with_parent: true,
+                limits: self.process_limits(),
+                ..ChildOptions::default()
+            },
+        );
         let timeouts = &self.spec.resources.timeouts;
         let limits = RunLimits {
             timeout: options.timeout.or(timeouts.run),
@@ -319,15 +328,17 @@ impl Context {
         let marker = format!("ENVHARNESS_RUN={}", envharness_store::random_suffix(16));
         let mut command = self.command(argv, options, &secrets, &marker)?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        configure(&mut command, &ChildOptions {
-            plan: self.plan(&self.cwd(options))?,
-            new_session: true,
-            limits: self.process_limits(),
-            ..ChildOptions::default()
-        });
-        let child = command.spawn().map_err(|source| {
-            self.explain_start(RigError::Start { program: argv[0].clone(), source, hint: None }, argv)
-        })?;
+        configure(
+            &mut command,
+            &ChildOptions {
+                plan: self.plan(&self.cwd(options))?,
+                new_session: true,
+                limits: self.process_limits(),
+                ..ChildOptions::default()
+            },
+        );
+        let child =
+            command.spawn().map_err(|source| self.explain_start(RigError::Start { program: argv[0].clone(), source, hint: None }, argv))?;
         let namespace = envharness_sandbox::mount_namespace(child.id());
         Ok(Running { child, tree: Tree { marker, namespace } })
     }
@@ -337,12 +348,22 @@ impl Context {
         options.cwd.as_ref().map_or(current.clone(), |cwd| current.join(cwd))
     }
 
-    fn command(&self, argv: &[String], options: &ExecOptions<'_>, secrets: &BTreeMap<String, String>, marker: &str) -> Result<Command, RigError> {
+    fn command(
+        &self,
+        argv: &[String],
+        options: &ExecOptions<'_>,
+        secrets: &BTreeMap<String, String>,
+        marker: &str,
+    ) -> Result<Command, RigError> {
         let Some((program, args)) = argv.split_first() else {
             return Err(RigError::Context { id: self.id.clone(), reason: "was given an empty command".into(), hint: None });
         };
         if let Some(bad) = argv.iter().find(|arg| arg.contains('\0')) {
-            return Err(RigError::Context { id: self.id.clone(), reason: format!("was given an argument with a NUL byte: {bad:?}"), hint: None });
+            return Err(RigError::Context {
+                id: self.id.clone(),
+                reason: format!("was given an argument with a NUL byte: {bad:?}"),
+                hint: None,
+            });
         }
         self.started.store(true, Ordering::Relaxed);
         let mut command = Command::new(program);
@@ -433,7 +454,8 @@ impl Context {
             return output;
         }
         let hidden = argv.iter().find(|arg| arg.starts_with("/tmp/") && Path::new(arg).exists() && !self.place_of(Path::new(arg)).exists());
-        output.hint = hidden.map(|path| format!("`{path}` is in the host's /tmp, which the context does not see; set `tmp: shared`, or upload it"));
+        output.hint =
+            hidden.map(|path| format!("`{path}` is in the host's /tmp, which the context does not see; set `tmp: shared`, or upload it"));
         output
     }
 
@@ -458,7 +480,10 @@ impl Context {
             let _ = fs::rename(&path, path.with_extension("log.1"));
         }
         let (text, end) = match result {
-            Ok(output) => (String::from_utf8_lossy(&output.logs).into_owned(), format!("exit {} after {:.3} s", output.exit_code, output.elapsed.as_secs_f64())),
+            Ok(output) => (
+                String::from_utf8_lossy(&output.logs).into_owned(),
+                format!("exit {} after {:.3} s", output.exit_code, output.elapsed.as_secs_f64()),
+            ),
             Err(error) => (error.details().join("\n"), error.to_string()),
         };
         let newline = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };

@@ -28,9 +28,7 @@ impl Deadline {
     /// [`RigError::Timeout`] with what was being done and what was printed.
     pub fn check(&self, action: &str, output: impl FnOnce() -> String) -> Result<(), RigError> {
         match self.limit {
-            Some(limit) if self.started.elapsed() >= limit => {
-                Err(RigError::Timeout { action: action.to_owned(), limit, output: output() })
-            }
+            Some(limit) if self.started.elapsed() >= limit => Err(RigError::Timeout { action: action.to_owned(), limit, output: output() }),
             _ => Ok(()),
         }
     }

@@ -11,8 +11,18 @@ use crate::settings::Settings;
 
 /// Variables of the caller that say how its own Python or environment is set up.
 const DROPPED: [&str; 12] = [
-    "VIRTUAL_ENV", "VIRTUAL_ENV_PROMPT", "PYENV_VERSION", "PYENV_VIRTUAL_ENV", "_OLD_VIRTUAL_PATH", "_OLD_VIRTUAL_PS1", "PS1",
-    "__PYVENV_LAUNCHER__", "POETRY_ACTIVE", "PIPENV_ACTIVE", "PYTEST_CURRENT_TEST", "ENVHARNESS_GUEST",
+    "VIRTUAL_ENV",
+    "VIRTUAL_ENV_PROMPT",
+    "PYENV_VERSION",
+    "PYENV_VIRTUAL_ENV",
+    "_OLD_VIRTUAL_PATH",
+    "_OLD_VIRTUAL_PS1",
+    "PS1",
+    "__PYVENV_LAUNCHER__",
+    "POETRY_ACTIVE",
+    "PIPENV_ACTIVE",
+    "PYTEST_CURRENT_TEST",
+    "ENVHARNESS_GUEST",
 ];
 /// Families of such variables.
 const DROPPED_PREFIXES: [&str; 7] = ["PYTHON", "CONDA_", "_CE_", "MAMBA_", "UV_", "PIP_", "PYENV_"];
@@ -66,7 +76,8 @@ pub(crate) fn of_process(settings: &Settings, spec: &Spec, place: &Place<'_>) ->
 
 /// The context's programs first, then the caller's, without those of the caller's own environment.
 fn path(settings: &Settings, bin: &Path) -> String {
-    let own: Vec<String> = ["VIRTUAL_ENV", "CONDA_PREFIX"].iter().filter_map(|name| settings.variable(name)).map(|dir| format!("{dir}/bin")).collect();
+    let own: Vec<String> =
+        ["VIRTUAL_ENV", "CONDA_PREFIX"].iter().filter_map(|name| settings.variable(name)).map(|dir| format!("{dir}/bin")).collect();
     let rest = settings.variable("PATH").unwrap_or("/usr/local/bin:/usr/bin:/bin");
     let rest = rest.split(':').filter(|dir| !own.iter().any(|mine| mine == dir) && !dir.ends_with("/.pyenv/shims") && !dir.is_empty());
     std::iter::once(bin.display().to_string()).chain(rest.map(str::to_owned)).collect::<Vec<_>>().join(":")
@@ -81,10 +92,9 @@ pub(crate) fn secrets(settings: &Settings, spec: &Spec) -> Result<BTreeMap<Strin
     for (name, source) in &spec.secrets {
         let missing = |reason: String| RigError::Secret { name: name.clone(), reason };
         let value = match source {
-            SecretSource::Env(variable) => settings
-                .variable(variable)
-                .map(str::to_owned)
-                .ok_or_else(|| missing(format!("the variable {variable} is not set")))?,
+            SecretSource::Env(variable) => {
+                settings.variable(variable).map(str::to_owned).ok_or_else(|| missing(format!("the variable {variable} is not set")))?
+            }
             SecretSource::Command(command) => {
                 let (program, args) = command.split_first().ok_or_else(|| missing("its command is empty".into()))?;
                 let output = Command::new(program).args(args).output().map_err(|e| missing(format!("`{program}`: {e}")))?;

@@ -216,9 +216,12 @@ impl RigError {
             Self::Transfer { .. } => ErrorKind::Transfer,
             Self::Context { .. } | Self::Secret { .. } | Self::Start { .. } | Self::View(_) => ErrorKind::Context,
             Self::Store(StoreError::NoContext(_) | StoreError::Ambiguous { .. } | StoreError::InUse(_)) => ErrorKind::Context,
-            Self::Store(_) | Self::Program { .. } | Self::NoProgram(_) | Self::Io { .. } | Self::NoPython { .. } | Self::BadPython { .. } => {
-                ErrorKind::Outside
-            }
+            Self::Store(_)
+            | Self::Program { .. }
+            | Self::NoProgram(_)
+            | Self::Io { .. }
+            | Self::NoPython { .. }
+            | Self::BadPython { .. } => ErrorKind::Outside,
         }
     }
 
@@ -230,7 +233,9 @@ impl RigError {
             Self::LockFile { source, .. } => Some(source.hint().to_owned()),
             Self::StaleLock { .. } => Some("run `envharness lock`, or leave `--locked` away".into()),
             Self::NoLock { .. } => Some("run `envharness lock` first, or leave `--locked` and `--frozen` away".into()),
-            Self::Unsolvable { hint, .. } | Self::Start { hint, .. } | Self::Transfer { hint, .. } | Self::Context { hint, .. } => hint.clone(),
+            Self::Unsolvable { hint, .. } | Self::Start { hint, .. } | Self::Transfer { hint, .. } | Self::Context { hint, .. } => {
+                hint.clone()
+            }
             Self::NoPython { .. } => Some("install one (for instance with pyenv), put it on PATH, or change `python:`".into()),
             Self::NoProgram("uv") => Some("`pip install uv`, or set ENVHARNESS_UV to its path".into()),
             Self::NotAvailable(what) if what.contains("isolation") => Some("leave `isolation` at `none`".into()),
@@ -262,7 +267,9 @@ impl RigError {
 }
 
 fn is_offline(output: &str) -> bool {
-    ["error sending request", "dns error", "Could not resolve host", "Connection refused", "timed out"].iter().any(|sign| output.contains(sign))
+    ["error sending request", "dns error", "Could not resolve host", "Connection refused", "timed out"]
+        .iter()
+        .any(|sign| output.contains(sign))
 }
 
 /// Attaches what was tried on which path.

@@ -77,7 +77,8 @@ impl Rig {
                 pids: spec.resources.pids,
                 cpus: spec.resources.cpus,
             };
-            let limits = limits.enforced().into_iter().map(|l| json!({"name": l.name, "value": l.value, "enforced_by": l.enforcer.as_str()}));
+            let limits =
+                limits.enforced().into_iter().map(|l| json!({"name": l.name, "value": l.value, "enforced_by": l.enforcer.as_str()}));
             out["python"] = json!(payload.python);
             out["python_version"] = json!(payload.interpreter.version);
             out["prefix"] = json!(payload.prefix);

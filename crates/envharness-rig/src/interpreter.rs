@@ -209,7 +209,10 @@ pub fn choices(settings: &Settings, home: &Home, wanted: Option<&str>) -> Result
     let mut rest: Vec<&(Interpreter, &str)> = found.iter().filter(|(i, _)| fits(i)).collect();
     rest.sort_by_key(|(i, _)| std::cmp::Reverse(i.parsed()));
     for (interpreter, place) in rest {
-        push(interpreter, wanted.map_or_else(|| format!("the newest that resolves, from {place}"), |w| format!("the spec asks for {w}; from {place}")));
+        push(
+            interpreter,
+            wanted.map_or_else(|| format!("the newest that resolves, from {place}"), |w| format!("the spec asks for {w}; from {place}")),
+        );
     }
     if out.is_empty() {
         let describe = |(i, place): &(Interpreter, &str)| format!("Python {} at {} ({place})", i.version, i.path.display());

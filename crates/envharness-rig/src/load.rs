@@ -24,7 +24,14 @@ impl Files for DiskFiles {
 
 /// Names that a folder's own spec may have, the likeliest first.
 const PROJECT_SPECS: [&str; 8] = [
-    "task_spec.yaml", "task_spec.yml", "task_spec.toml", "task_spec.json", "environment.yml", "pylock.toml", "pyproject.toml", "requirements.txt",
+    "task_spec.yaml",
+    "task_spec.yml",
+    "task_spec.toml",
+    "task_spec.json",
+    "environment.yml",
+    "pylock.toml",
+    "pyproject.toml",
+    "requirements.txt",
 ];
 
 /// The spec of the project's folder: `spec:` of the settings, else a file with one of the usual names.
@@ -64,7 +71,8 @@ pub fn load_spec(path: &Path, settings: &Settings) -> Result<Spec, RigError> {
     })?;
     let text = decode(&bytes).map_err(|message| SpecError::new(&name, message).hint("save the file as UTF-8"))?;
     let format = Format::of_file(&name).ok_or_else(|| {
-        SpecError::new(&name, "its format is not known by its name").hint("use .yaml, .toml, .json, .txt, .py, pyproject.toml or pylock.toml")
+        SpecError::new(&name, "its format is not known by its name")
+            .hint("use .yaml, .toml, .json, .txt, .py, pyproject.toml or pylock.toml")
     })?;
     let base = std::path::absolute(path.parent().unwrap_or(Path::new("."))).unwrap_or_else(|_| PathBuf::from("."));
     let files = DiskFiles { base: base.clone() };

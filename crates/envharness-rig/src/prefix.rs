@@ -164,7 +164,8 @@ impl Builder<'_> {
         let requirements = folder.join("requirements.txt");
         fs::write(&requirements, local.to_requirements(&Platform::current())).on("write", &requirements)?;
         let uv = Uv::find(self.settings, self.home)?;
-        let mut args: Vec<OsString> = ["pip", "install", "--no-deps", "--no-progress", "--no-python-downloads", "--link-mode"].map(OsString::from).into();
+        let mut args: Vec<OsString> =
+            ["pip", "install", "--no-deps", "--no-progress", "--no-python-downloads", "--link-mode"].map(OsString::from).into();
         args.push(self.settings.text("link_mode").into());
         args.extend(["--python".into(), staged.join("bin/python").into_os_string(), "-r".into(), requirements.into_os_string()]);
         // Every artifact is pinned by hash, so which index answers does not matter.

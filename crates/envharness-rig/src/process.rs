@@ -171,7 +171,11 @@ fn watch(
                 Ok(read) => {
                     let bytes = &buffer[..read];
                     last_output = Instant::now();
-                    if *stream == Stream::Out { out.push(bytes) } else { err.push(bytes) }
+                    if *stream == Stream::Out {
+                        out.push(bytes)
+                    } else {
+                        err.push(bytes)
+                    }
                     both.push(bytes);
                     sink(*stream, bytes);
                 }
@@ -193,7 +197,8 @@ fn watch(
         if interrupted() {
             return Err(RigError::Interrupted);
         }
-        let printed = || String::from_utf8_lossy(&both.head).into_owned() + &String::from_utf8_lossy(&both.tail.iter().copied().collect::<Vec<_>>());
+        let printed =
+            || String::from_utf8_lossy(&both.head).into_owned() + &String::from_utf8_lossy(&both.tail.iter().copied().collect::<Vec<_>>());
         if let Some(limit) = limits.timeout.filter(|limit| status.is_none() && started.elapsed() >= *limit) {
             return Err(RigError::Timeout { action: format!("`{program}`"), limit, output: printed() });
         }
@@ -203,7 +208,15 @@ fn watch(
     }
     let exit_code = status.map_or(-1, |(status, _)| exit_code(status));
     let omitted = both.omitted;
-    Ok(Output { exit_code, stdout: out.finish(), stderr: err.finish(), logs: both.finish(), omitted, elapsed: started.elapsed(), hint: None })
+    Ok(Output {
+        exit_code,
+        stdout: out.finish(),
+        stderr: err.finish(),
+        logs: both.finish(),
+        omitted,
+        elapsed: started.elapsed(),
+        hint: None,
+    })
 }
 
 /// The code a shell would give: 128 and the signal for a death by signal.
@@ -211,4 +224,3 @@ pub fn exit_code(status: ExitStatus) -> i32 {
     use std::os::unix::process::ExitStatusExt as _;
     status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
 }
-

@@ -132,9 +132,10 @@ impl Settings {
         let home_dir = variable("HOME").map_or_else(|| PathBuf::from("/"), PathBuf::from);
         let folder = |name: &str, below: &str| variable(name).map_or_else(|| home_dir.join(below), PathBuf::from).join("envharness");
         let user_file = folder("XDG_CONFIG_HOME", ".config").join("envharness.yaml");
-        let project_file = inputs.cwd.ancestors().find_map(|dir| {
-            [dir.join("envharness.yaml"), dir.join(".envharness/config.json")].into_iter().find(|path| path.is_file())
-        });
+        let project_file = inputs
+            .cwd
+            .ancestors()
+            .find_map(|dir| [dir.join("envharness.yaml"), dir.join(".envharness/config.json")].into_iter().find(|path| path.is_file()));
         for path in [Some(&user_file), project_file.as_ref()].into_iter().flatten() {
             read_file(path, &mut values, &mut mirrors)?;
         }
@@ -270,11 +271,7 @@ impl Settings {
     }
 }
 
-fn read_file(
-    path: &Path,
-    values: &mut BTreeMap<String, (String, Source)>,
-    mirrors: &mut BTreeMap<String, String>,
-) -> Result<(), RigError> {
+fn read_file(path: &Path, values: &mut BTreeMap<String, (String, Source)>, mirrors: &mut BTreeMap<String, String>) -> Result<(), RigError> {
     let text = match fs::read_to_string(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         Err(source) => return Err(RigError::Io { action: "read", path: path.to_owned(), source }),
@@ -286,7 +283,8 @@ fn read_file(
     flatten(&root, "", &mut flat);
     for (key, node) in flat {
         let place = || format!("{}:{}: `{key}`", path.display(), node.at.line);
-        let text = as_text(node).ok_or_else(|| RigError::Settings { place: place(), message: format!("cannot be {}", node.value.kind()) })?;
+        let text =
+            as_text(node).ok_or_else(|| RigError::Settings { place: place(), message: format!("cannot be {}", node.value.kind()) })?;
         if let Some(name) = key.strip_prefix("mirrors.") {
             mirrors.insert(name.to_owned(), text);
         } else if values.contains_key(&key) {

@@ -113,7 +113,10 @@ impl Context {
             None => {
                 let parent = target.parent().unwrap_or(Path::new("/"));
                 if parent == host || target.exists() {
-                    return Err(refused(format!("the host has the folder `{}`, and nothing of the host is covered or written", host.display())));
+                    return Err(refused(format!(
+                        "the host has the folder `{}`, and nothing of the host is covered or written",
+                        host.display()
+                    )));
                 }
                 // The first folder that the host does not have becomes the context's.
                 let first = parent.strip_prefix(&host).ok().and_then(|rest| rest.components().next());
@@ -140,7 +143,10 @@ impl Context {
             return Ok(Target { base: self.workdir(), relative: inside(direction, rest)? });
         }
         if source.starts_with("/tmp") && self.spec().tmp == TmpPolicy::Private && !self.view_refused() {
-            return Ok(Target { base: self.folder().join("tmp"), relative: inside(direction, source.strip_prefix("/tmp").unwrap_or(source))? });
+            return Ok(Target {
+                base: self.folder().join("tmp"),
+                relative: inside(direction, source.strip_prefix("/tmp").unwrap_or(source))?,
+            });
         }
         if let Some(folder) = self.own_folders().iter().find(|folder| source.starts_with(folder)) {
             let base = self.folder().join("root").join(folder.strip_prefix("/").unwrap_or(folder));
@@ -200,7 +206,9 @@ fn open_folder(parent: &OwnedFd, name: &Path, make: bool) -> io::Result<OwnedFd>
             }
             Ok(rustix::fs::openat(parent, name, flags, Mode::empty())?)
         }
-        Err(rustix::io::Errno::NOTDIR) if rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|s| s.st_mode & 0o170_000 == 0o120_000) => {
+        Err(rustix::io::Errno::NOTDIR)
+            if rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|s| s.st_mode & 0o170_000 == 0o120_000) =>
+        {
             Err(io::Error::from_raw_os_error(40))
         }
         other => Ok(other?),
@@ -314,7 +322,14 @@ fn download_any(
     }
 }
 
-fn save_file(from: OwnedFd, mode: u32, source: &Path, target: &Path, moved: &mut Transferred, progress: Progress<'_>) -> Result<(), RigError> {
+fn save_file(
+    from: OwnedFd,
+    mode: u32,
+    source: &Path,
+    target: &Path,
+    moved: &mut Transferred,
+    progress: Progress<'_>,
+) -> Result<(), RigError> {
     use std::os::unix::fs::PermissionsExt as _;
     let parent = target.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let result = (|| {

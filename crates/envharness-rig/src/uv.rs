@@ -19,14 +19,38 @@ use crate::settings::Settings;
 
 /// Variables that uv may see beside `HOME` and `PATH`: the network, certificates, credentials, compilers.
 const PASSED: [&str; 28] = [
-    "HOME", "PATH", "USER", "LANG", "LC_ALL", "TMPDIR", "NETRC", "SSH_AUTH_SOCK", "SSL_CERT_FILE", "SSL_CERT_DIR",
-    "REQUESTS_CA_BUNDLE", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy",
-    "no_proxy", "CC", "CXX", "CFLAGS", "CXXFLAGS", "LDFLAGS", "MAKEFLAGS", "PKG_CONFIG_PATH", "RUSTUP_HOME", "CARGO_HOME",
+    "HOME",
+    "PATH",
+    "USER",
+    "LANG",
+    "LC_ALL",
+    "TMPDIR",
+    "NETRC",
+    "SSH_AUTH_SOCK",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "REQUESTS_CA_BUNDLE",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+    "NO_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "all_proxy",
+    "no_proxy",
+    "CC",
+    "CXX",
+    "CFLAGS",
+    "CXXFLAGS",
+    "LDFLAGS",
+    "MAKEFLAGS",
+    "PKG_CONFIG_PATH",
+    "RUSTUP_HOME",
+    "CARGO_HOME",
 ];
 /// Families of variables that uv may see: credentials of indexes, and uv's own limits and time-outs.
-const PASSED_PREFIXES: [&str; 8] = [
-    "UV_INDEX_", "UV_HTTP_", "UV_CONCURRENT_", "UV_KEYRING_", "UV_SYSTEM_CERTS", "UV_NATIVE_TLS", "UV_REQUEST_TIMEOUT", "GIT_",
-];
+const PASSED_PREFIXES: [&str; 8] =
+    ["UV_INDEX_", "UV_HTTP_", "UV_CONCURRENT_", "UV_KEYRING_", "UV_SYSTEM_CERTS", "UV_NATIVE_TLS", "UV_REQUEST_TIMEOUT", "GIT_"];
 /// The newest output that is kept for an error.
 const KEPT_OUTPUT: usize = 64 * 1024;
 
@@ -107,11 +131,8 @@ impl<'a> Uv<'a> {
         let mut command = self.command(args, cwd, &marker);
         configure(&mut command, &ChildOptions { new_session: true, die_with_parent: true, ..ChildOptions::default() });
         tracing::debug!(?command, "uv");
-        let mut child = command.spawn().map_err(|source| RigError::Start {
-            program: self.program.display().to_string(),
-            source,
-            hint: None,
-        })?;
+        let mut child =
+            command.spawn().map_err(|source| RigError::Start { program: self.program.display().to_string(), source, hint: None })?;
         let result = self.watch(&mut child, action, deadline, reporter);
         if result.is_err() {
             Tree { marker, namespace: None }.kill();

@@ -10,11 +10,24 @@ use std::path::Path;
 pub(crate) enum Call {
     Unshare(i32),
     /// Writes a short file; a refusal is an error only where `must` is set.
-    Write { path: CString, text: CString, must: bool },
-    Mount { source: Option<CString>, target: CString, kind: Option<CString>, flags: u64, data: Option<CString> },
+    Write {
+        path: CString,
+        text: CString,
+        must: bool,
+    },
+    Mount {
+        source: Option<CString>,
+        target: CString,
+        kind: Option<CString>,
+        flags: u64,
+        data: Option<CString>,
+    },
     Mkdir(CString),
     Touch(CString),
-    Symlink { target: CString, path: CString },
+    Symlink {
+        target: CString,
+        path: CString,
+    },
     /// Makes a folder the root; where the old root cannot be put away, changes root only.
     EnterRoot(CString),
     Chdir(CString),

@@ -124,8 +124,7 @@ impl View {
                 }
             } else if kind.is_dir() {
                 plan.calls.push(Call::Mkdir(c_path(&here)?));
-                let deeper: Vec<Vec<String>> =
-                    targets.iter().filter(|t| t.len() > 1 && t[0] == name).map(|t| t[1..].to_vec()).collect();
+                let deeper: Vec<Vec<String>> = targets.iter().filter(|t| t.len() > 1 && t[0] == name).map(|t| t[1..].to_vec()).collect();
                 if deeper.is_empty() {
                     plan.bind(&path, &here)?;
                 } else {

@@ -15,10 +15,35 @@ use crate::suggest::nearest;
 
 /// Keys of a spec, at the top or inside `environment`.
 const KEYS: [&str; 29] = [
-    "name", "description", "environment", "python", "backend", "isolation", "dependencies", "deps", "pip_deps", "pip",
-    "conda_deps", "conda", "channels", "conda_channels", "constraints", "image", "env_vars", "secrets", "resources",
-    "timeouts", "indexes", "index_url", "extra_index_urls", "find_links", "no_build", "prerelease", "exclude_newer",
-    "compile", "writable",
+    "name",
+    "description",
+    "environment",
+    "python",
+    "backend",
+    "isolation",
+    "dependencies",
+    "deps",
+    "pip_deps",
+    "pip",
+    "conda_deps",
+    "conda",
+    "channels",
+    "conda_channels",
+    "constraints",
+    "image",
+    "env_vars",
+    "secrets",
+    "resources",
+    "timeouts",
+    "indexes",
+    "index_url",
+    "extra_index_urls",
+    "find_links",
+    "no_build",
+    "prerelease",
+    "exclude_newer",
+    "compile",
+    "writable",
 ];
 const MORE_KEYS: [&str; 1] = ["tmp"];
 const DEPENDENCY_KEYS: [&str; 5] = ["pip", "conda", "channels", "conda_channels", "constraints"];
@@ -174,11 +199,9 @@ impl Reader<'_> {
         match &node.value {
             Value::Null => Ok(Vec::new()),
             Value::String(text) => Ok(vec![(text.clone(), node)]),
-            Value::List(items) => items
-                .iter()
-                .enumerate()
-                .map(|(i, item)| self.text(item, &format!("{path}[{i}]")).map(|text| (text, item)))
-                .collect(),
+            Value::List(items) => {
+                items.iter().enumerate().map(|(i, item)| self.text(item, &format!("{path}[{i}]")).map(|text| (text, item))).collect()
+            }
             _ => Err(self.wrong_type(node, path, "a list of strings")),
         }
     }
@@ -205,7 +228,9 @@ impl Reader<'_> {
                 return Err(self.unknown(key, &path, &all));
             }
             if let Some(first) = entries.iter().find(|entry: &&Entry<'_>| entry.word == word) {
-                return Err(SpecError::new(self.file, format!("stands as `{}` too", first.path)).at(key.at, &path).hint("keep one of the two"));
+                return Err(SpecError::new(self.file, format!("stands as `{}` too", first.path))
+                    .at(key.at, &path)
+                    .hint("keep one of the two"));
             }
             entries.push(Entry { word, path, key, node });
             Ok(())
@@ -299,7 +324,11 @@ impl Reader<'_> {
         let number = matches!(node.value, Value::Number(_));
         let wrong = |message: String| {
             let error = self.error(node, path, message);
-            if number { error.hint("quote it: a number such as 3.10 may have lost its zero") } else { error.hint("write \"3.11\", \"3.11.7\" or \">=3.9,<3.12\"") }
+            if number {
+                error.hint("quote it: a number such as 3.10 may have lost its zero")
+            } else {
+                error.hint("write \"3.11\", \"3.11.7\" or \">=3.9,<3.12\"")
+            }
         };
         if let Ok(version) = Version::from_str(&text) {
             let release = version.release();
@@ -556,7 +585,5 @@ fn conda_name(text: &str) -> &str {
 }
 
 fn is_variable(name: &str) -> bool {
-    !name.is_empty()
-        && !name.starts_with(|c: char| c.is_ascii_digit())
-        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+    !name.is_empty() && !name.starts_with(|c: char| c.is_ascii_digit()) && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }

@@ -86,9 +86,8 @@ impl Requirement {
     }
 
     fn markers_disjoint(&self, other: &Self) -> bool {
-        let tree = |marker: &Option<String>| {
-            marker.as_deref().map_or(MarkerTree::TRUE, |m| MarkerTree::from_str(m).unwrap_or(MarkerTree::TRUE))
-        };
+        let tree =
+            |marker: &Option<String>| marker.as_deref().map_or(MarkerTree::TRUE, |m| MarkerTree::from_str(m).unwrap_or(MarkerTree::TRUE));
         tree(&self.marker).is_disjoint(&tree(&other.marker))
     }
 }
@@ -145,9 +144,9 @@ fn split_hashes(text: &str) -> Result<(String, Vec<String>), (String, Option<Str
 }
 
 fn is_location(text: &str) -> bool {
-    let scheme = text.split_once("://").is_some_and(|(scheme, _)| {
-        !scheme.is_empty() && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'+')
-    });
+    let scheme = text
+        .split_once("://")
+        .is_some_and(|(scheme, _)| !scheme.is_empty() && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'+'));
     scheme
         || text.starts_with(['.', '/', '~'])
         || text.starts_with("file:")

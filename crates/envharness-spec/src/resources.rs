@@ -55,12 +55,12 @@ pub fn parse_bytes(text: &str) -> Option<u64> {
     let unit = unit.strip_suffix("IB").or_else(|| unit.strip_suffix('B')).unwrap_or(&unit);
     let factor = UNITS.iter().find(|(name, _)| *name == unit)?.1;
     let bytes = number * factor as f64;
-    (bytes.is_finite() && bytes >= 0.0 && bytes < 1e18).then_some(bytes as u64)
+    (bytes.is_finite() && (0.0..1e18).contains(&bytes)).then_some(bytes as u64)
 }
 
 /// Writes bytes in the largest unit that divides them.
 pub fn format_bytes(bytes: u64) -> String {
-    let (unit, factor) = UNITS.iter().find(|(_, factor)| bytes >= *factor && bytes % factor == 0).unwrap_or(&("", 1));
+    let (unit, factor) = UNITS.iter().find(|(_, factor)| bytes >= *factor && bytes.is_multiple_of(*factor)).unwrap_or(&("", 1));
     format!("{}{unit}", bytes / factor)
 }
 

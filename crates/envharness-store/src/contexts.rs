@@ -279,7 +279,14 @@ impl Home {
     ///
     /// # Errors
     /// [`StoreError::Database`].
-    pub fn set_context(&self, id: &str, state: State, origin: Origin, idle: Option<Duration>, error: Option<&str>) -> Result<(), StoreError> {
+    pub fn set_context(
+        &self,
+        id: &str,
+        state: State,
+        origin: Origin,
+        idle: Option<Duration>,
+        error: Option<&str>,
+    ) -> Result<(), StoreError> {
         let now = crate::now();
         let expires = idle.map(|idle| now + idle.as_secs_f64());
         self.database_call(|db| {
@@ -332,9 +339,8 @@ impl Home {
     /// # Errors
     /// [`StoreError::NoContext`], [`StoreError::Ambiguous`].
     pub fn find_context(&self, given: &str) -> Result<ContextRow, StoreError> {
-        let exact = self.database_call(|db| {
-            db.query_row(&format!("SELECT {COLUMNS} FROM contexts WHERE id = ?1"), [given], from_row).optional()
-        })?;
+        let exact =
+            self.database_call(|db| db.query_row(&format!("SELECT {COLUMNS} FROM contexts WHERE id = ?1"), [given], from_row).optional())?;
         if let Some(row) = exact {
             return Ok(row);
         }

@@ -89,10 +89,7 @@ fn close_copy(fd: RawFd) {
 
 impl Home {
     /// Runs `work` with the connection.
-    pub(crate) fn database_call<T>(
-        &self,
-        work: impl FnOnce(&mut Connection) -> rusqlite::Result<T>,
-    ) -> Result<T, StoreError> {
+    pub(crate) fn database_call<T>(&self, work: impl FnOnce(&mut Connection) -> rusqlite::Result<T>) -> Result<T, StoreError> {
         let path = self.database();
         let mut guard = all();
         let map = guard.get_or_insert_with(HashMap::new);
@@ -171,7 +168,7 @@ fn migrate(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
 /// WAL needs shared memory, which network file systems do not give.
 fn on_network(path: &Path) -> bool {
     const NETWORK: [i64; 6] = [0x6969, 0xff53_4d42, 0xfe53_4d42, 0x0bd0_0bd0, 0x00c3_6400, 0x0102_1997];
-    path.parent().and_then(|p| rustix::fs::statfs(p).ok()).is_some_and(|s| NETWORK.contains(&(s.f_type as i64)))
+    path.parent().and_then(|p| rustix::fs::statfs(p).ok()).is_some_and(|s| NETWORK.contains(&{ s.f_type }))
 }
 
 /// Identifies this boot of the machine.

@@ -48,11 +48,7 @@ impl FileLock {
     ///
     /// # Errors
     /// [`StoreError::Io`], or what `tick` returns.
-    pub fn acquire<E: From<StoreError>>(
-        path: &Path,
-        exclusive: bool,
-        mut tick: impl FnMut(Duration) -> Result<(), E>,
-    ) -> Result<Self, E> {
+    pub fn acquire<E: From<StoreError>>(path: &Path, exclusive: bool, mut tick: impl FnMut(Duration) -> Result<(), E>) -> Result<Self, E> {
         let started = Instant::now();
         loop {
             if let Some(lock) = Self::try_acquire(path, exclusive)? {
@@ -71,7 +67,8 @@ impl FileLock {
         let operation = if exclusive { FlockOperation::NonBlockingLockExclusive } else { FlockOperation::NonBlockingLockShared };
         loop {
             // Opened for reading and writing: some network file systems refuse to lock a read-only descriptor.
-            let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path).on("open the lock", path)?;
+            let file =
+                OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path).on("open the lock", path)?;
             match flock(&file, operation) {
                 Ok(()) => {}
                 Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
@@ -79,9 +76,8 @@ impl FileLock {
                 Err(errno) => return Err(errno).on("lock", path),
             }
             // Somebody may have removed the file between opening and locking; such a lock guards nothing.
-            let same = std::fs::metadata(path).is_ok_and(|now| {
-                file.metadata().is_ok_and(|mine| (now.dev(), now.ino()) == (mine.dev(), mine.ino()))
-            });
+            let same = std::fs::metadata(path)
+                .is_ok_and(|now| file.metadata().is_ok_and(|mine| (now.dev(), now.ino()) == (mine.dev(), mine.ino())));
             if same {
                 held().push(file.as_raw_fd());
                 return Ok(Some(Self { file: Some(file), path: path.to_owned(), pid: std::process::id() }));

@@ -389,9 +389,8 @@ fn unseal_root(path: &Path) {
 /// Links each source to its place; a folder that is read-only is opened for the moment.
 fn add_links(root: &Path, additions: &[(String, PathBuf)]) -> std::io::Result<usize> {
     use std::os::unix::fs::PermissionsExt as _;
-    let writable = |folder: &Path, yes: bool| {
-        std::fs::set_permissions(folder, std::fs::Permissions::from_mode(if yes { 0o755 } else { 0o555 }))
-    };
+    let writable =
+        |folder: &Path, yes: bool| std::fs::set_permissions(folder, std::fs::Permissions::from_mode(if yes { 0o755 } else { 0o555 }));
     let mut opened: std::collections::BTreeSet<PathBuf> = std::collections::BTreeSet::new();
     let mut added = 0;
     let mut result = Ok(());

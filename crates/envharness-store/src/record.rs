@@ -29,9 +29,10 @@ impl Record {
 
     /// The first folder whose times differ from the record, or that is gone.
     pub fn first_difference(&self, root: &Path) -> Option<String> {
-        self.folders.iter().find(|(folder, modified, changed)| !times(root, folder).is_ok_and(|now| now == (*modified, *changed))).map(
-            |(folder, ..)| if folder.is_empty() { ".".to_owned() } else { folder.clone() },
-        )
+        self.folders
+            .iter()
+            .find(|(folder, modified, changed)| !times(root, folder).is_ok_and(|now| now == (*modified, *changed)))
+            .map(|(folder, ..)| if folder.is_empty() { ".".to_owned() } else { folder.clone() })
     }
 
     /// The text form: a line per folder.

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import codecs
 import os
-import subprocess
 import sys
 import threading
 import time
@@ -473,6 +471,9 @@ def _is_below(path: str | os.PathLike[str], folder: Path) -> bool:
 
 async def _in_thread(work: Callable[[_native.CancelToken], T]) -> T:
     """Runs blocking work in a thread; a cancelled task stops it and waits until its processes are gone."""
+    # Imported when used: it is most of the time that importing this package would take.
+    import asyncio
+
     token = _native.CancelToken()
     future = asyncio.get_running_loop().run_in_executor(None, lambda: work(token))
     try:
@@ -521,6 +522,8 @@ class Process:
         Raises:
             subprocess.TimeoutExpired: It still runs.
         """
+        import subprocess
+
         end = None if timeout is None else time.monotonic() + timeout
         pause = 0.001
         while (code := self._native.poll()) is None:

@@ -19,7 +19,9 @@ pub(super) fn show(settings: &Settings, printer: Printer) -> i32 {
     let rows: Vec<Vec<String>> = SETTINGS
         .iter()
         .filter_map(|(key, ..)| settings.values.get(*key).map(|(value, source)| (key, value, source)))
-        .map(|(key, value, source)| vec![(*key).to_owned(), if value.is_empty() { "-".into() } else { value.replace('\n', " ") }, source.to_string()])
+        .map(|(key, value, source)| {
+            vec![(*key).to_owned(), if value.is_empty() { "-".into() } else { value.replace('\n', " ") }, source.to_string()]
+        })
         .collect();
     printer.table(&["SETTING", "VALUE", "FROM"], &rows);
     exit::OK

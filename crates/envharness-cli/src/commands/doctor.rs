@@ -20,13 +20,12 @@ struct Finding {
 }
 
 pub(super) fn run(session: &Session) -> Ended {
-    let findings = vec![uv(session), interpreters(session)?, namespaces(session), links(session), disk(session), database(session), gpus(session)];
+    let findings =
+        vec![uv(session), interpreters(session)?, namespaces(session), links(session), disk(session), database(session), gpus(session)];
     let failed = findings.iter().any(|finding| finding.needed && !finding.ok);
     if session.printer.is_json() {
-        let list: Vec<_> = findings
-            .iter()
-            .map(|f| json!({ "name": f.name, "ok": f.ok, "needed": f.needed, "text": f.text, "hint": f.hint }))
-            .collect();
+        let list: Vec<_> =
+            findings.iter().map(|f| json!({ "name": f.name, "ok": f.ok, "needed": f.needed, "text": f.text, "hint": f.hint })).collect();
         session.printer.json(&json!({ "schema": 1, "ok": !failed, "findings": list }));
     } else {
         for finding in &findings {
@@ -56,12 +55,20 @@ fn interpreters(session: &Session) -> Result<Finding, RigError> {
     let mut versions: Vec<String> = found.iter().map(|(i, place)| format!("{} ({place})", i.version)).collect();
     versions.dedup();
     let hint = found.is_empty().then(|| "install Python 3.8 or newer, or leave `python_downloads` at `auto`".to_owned());
-    Ok(Finding { name: "python", ok: !found.is_empty(), needed: false, text: if versions.is_empty() { "none".into() } else { versions.join(", ") }, hint })
+    Ok(Finding {
+        name: "python",
+        ok: !found.is_empty(),
+        needed: false,
+        text: if versions.is_empty() { "none".into() } else { versions.join(", ") },
+        hint,
+    })
 }
 
 fn namespaces(session: &Session) -> Finding {
     match session.rig.namespaces() {
-        Ok(()) => Finding { name: "namespaces", ok: true, needed: false, text: "private /tmp and read-only environments".into(), hint: None },
+        Ok(()) => {
+            Finding { name: "namespaces", ok: true, needed: false, text: "private /tmp and read-only environments".into(), hint: None }
+        }
         Err(error) => {
             let apparmor = std::fs::read_to_string("/proc/sys/kernel/apparmor_restrict_unprivileged_userns").is_ok_and(|v| v.trim() == "1");
             let hint = if apparmor {
@@ -79,7 +86,11 @@ fn links(session: &Session) -> Finding {
     let home = &session.rig.home;
     let device = |path: &std::path::Path| path.ancestors().find_map(|p| std::fs::metadata(p).ok()).map(|m| m.dev());
     let same = device(home.root()) == device(home.cache());
-    let text = if same { "store and downloads share a file system" } else { "store and downloads are on different file systems: files are copied" };
+    let text = if same {
+        "store and downloads share a file system"
+    } else {
+        "store and downloads are on different file systems: files are copied"
+    };
     let hint = (!same).then(|| "set ENVHARNESS_CACHE to a folder beside the store".to_owned());
     Finding { name: "links", ok: same, needed: false, text: text.into(), hint }
 }
@@ -95,7 +106,13 @@ fn disk(session: &Session) -> Finding {
 fn database(session: &Session) -> Finding {
     match session.rig.home.check_database() {
         Ok(faults) if faults.is_empty() => Finding { name: "database", ok: true, needed: true, text: "sound".into(), hint: None },
-        Ok(faults) => Finding { name: "database", ok: false, needed: true, text: faults.join("; "), hint: Some("move state.db away; contexts are lost, environments are found again".into()) },
+        Ok(faults) => Finding {
+            name: "database",
+            ok: false,
+            needed: true,
+            text: faults.join("; "),
+            hint: Some("move state.db away; contexts are lost, environments are found again".into()),
+        },
         Err(error) => Finding { name: "database", ok: false, needed: true, text: error.to_string(), hint: error.hint() },
     }
 }

@@ -31,13 +31,8 @@ pub(super) fn create(session: &Session, args: &CreateArgs) -> Ended {
 
 pub(super) fn run(session: &Session, args: &RunArgs) -> Ended {
     let spec = session.spec(Some(&args.spec))?;
-    let request = CreateRequest {
-        origin: Origin::Get,
-        find_idle: true,
-        fresh: !args.no_fresh,
-        lock: lock_request(&args.lock),
-        timeout: None,
-    };
+    let request =
+        CreateRequest { origin: Origin::Get, find_idle: true, fresh: !args.no_fresh, lock: lock_request(&args.lock), timeout: None };
     let mut context = session.rig.create(&spec, &request, &session.reporter)?;
     let result = drive(session, &context, &args.command, &args.flags);
     context.release(ExitPolicy::Release)?;

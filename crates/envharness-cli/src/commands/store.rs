@@ -31,7 +31,8 @@ fn size(session: &Session) -> Ended {
         ("quarantine", home.quarantine()),
         ("downloads", home.cache().to_owned()),
     ];
-    let shares: Vec<(&str, u64, u64)> = shares.iter().map(|(name, path)| (*name, tree_size(path))).map(|(name, (bytes, files))| (name, bytes, files)).collect();
+    let shares: Vec<(&str, u64, u64)> =
+        shares.iter().map(|(name, path)| (*name, tree_size(path))).map(|(name, (bytes, files))| (name, bytes, files)).collect();
     if session.printer.is_json() {
         let prefixes: Vec<_> = rows
             .iter()
@@ -43,12 +44,21 @@ fn size(session: &Session) -> Ended {
     }
     let mut table: Vec<Vec<String>> = rows
         .iter()
-        .map(|row| vec![row.meta.key.clone(), human_bytes(row.bytes), row.files.to_string(), row.meta.packages.to_string(), row.contexts.to_string()])
+        .map(|row| {
+            vec![
+                row.meta.key.clone(),
+                human_bytes(row.bytes),
+                row.files.to_string(),
+                row.meta.packages.to_string(),
+                row.contexts.to_string(),
+            ]
+        })
         .collect();
     table.reverse();
     session.printer.table(&["PREFIX", "SIZE", "FILES", "PACKAGES", "CONTEXTS"], &table);
     session.printer.data("");
-    let shares: Vec<Vec<String>> = shares.iter().map(|(name, bytes, files)| vec![(*name).to_owned(), human_bytes(*bytes), files.to_string()]).collect();
+    let shares: Vec<Vec<String>> =
+        shares.iter().map(|(name, bytes, files)| vec![(*name).to_owned(), human_bytes(*bytes), files.to_string()]).collect();
     session.printer.table(&["SHARE", "SIZE", "FILES"], &shares);
     session.printer.note("Files that prefixes share with each other and with the downloads are counted in each.");
     Ok(exit::OK)
@@ -61,7 +71,11 @@ fn verify(session: &Session, keys: &[String], quick: bool, repair: bool) -> Ende
         known.clone()
     } else {
         let find = |given: &String| {
-            known.iter().find(|key| key.starts_with(given)).cloned().ok_or_else(|| anyhow::anyhow!("no environment `{given}` is in the store"))
+            known
+                .iter()
+                .find(|key| key.starts_with(given))
+                .cloned()
+                .ok_or_else(|| anyhow::anyhow!("no environment `{given}` is in the store"))
         };
         keys.iter().map(find).collect::<Result<_, _>>()?
     };
@@ -112,6 +126,11 @@ fn clean(session: &Session, yes: bool) -> Ended {
     session.rig.home.collect(all, &mut report).map_err(RigError::from)?;
     envharness_store::remove_tree(&session.rig.home.bytecode())?;
     std::fs::create_dir_all(session.rig.home.bytecode())?;
-    session.printer.done(&format!("Removed {} environments ({}); {} are in use", report.prefixes.len(), human_bytes(report.bytes), report.in_use));
+    session.printer.done(&format!(
+        "Removed {} environments ({}); {} are in use",
+        report.prefixes.len(),
+        human_bytes(report.bytes),
+        report.in_use
+    ));
     Ok(if report.in_use == 0 { exit::OK } else { exit::FAILED })
 }

@@ -27,7 +27,11 @@ pub(super) fn parse(text: &str, name: &str) -> Annotations {
             } else {
                 let who = comment.strip_prefix("via").unwrap_or(comment).trim();
                 if !who.is_empty() {
-                    annotation.via.push(if who.starts_with("-r ") || who.starts_with("-c ") { format!("<{name}>") } else { who.to_owned() });
+                    annotation.via.push(if who.starts_with("-r ") || who.starts_with("-c ") {
+                        format!("<{name}>")
+                    } else {
+                        who.to_owned()
+                    });
                 }
             }
         } else if !trimmed.is_empty() && !line.starts_with([' ', '\t']) {

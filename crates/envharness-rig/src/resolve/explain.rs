@@ -24,14 +24,20 @@ pub(super) fn parse(stderr: &str) -> Option<Collision> {
         text.push_str(line);
         text.push(' ');
     }
-    let hints = stderr.split("hint:").skip(1).map(|hint| format!("uv notes: {}", hint.lines().map(str::trim).collect::<Vec<_>>().join(" ").trim()));
+    let hints =
+        stderr.split("hint:").skip(1).map(|hint| format!("uv notes: {}", hint.lines().map(str::trim).collect::<Vec<_>>().join(" ").trim()));
     let mut sentences: Vec<String> = split_sentences(&text);
     sentences.extend(hints);
     Some(Collision { sentences })
 }
 
 fn split_sentences(text: &str) -> Vec<String> {
-    text.replace(". And because", ".\nAnd because").replace(". Because", ".\nBecause").lines().map(|l| l.trim().to_owned()).filter(|l| !l.is_empty()).collect()
+    text.replace(". And because", ".\nAnd because")
+        .replace(". Because", ".\nBecause")
+        .lines()
+        .map(|l| l.trim().to_owned())
+        .filter(|l| !l.is_empty())
+        .collect()
 }
 
 /// The requirements of the spec that the explanation names.
@@ -68,17 +74,26 @@ pub(super) fn error(spec: &Spec, python: &str, collision: &Collision, remedies: 
         hint.get_or_insert(format!("{fix}; everything else resolves then"));
     }
     let nothing = || "no single pin can be let go to solve it; loosen several, or split the spec in two".to_owned();
-    let missing = collision.sentences.iter().any(|s| s.contains("was not found") || s.contains("no versions of") || s.contains("there is no version"));
-    let hint = hint.or_else(|| if missing { Some("check the name and the version; `exclude-newer` and the index limit what is seen".into()) } else { Some(nothing()) });
+    let missing = collision
+        .sentences
+        .iter()
+        .any(|s| s.contains("was not found") || s.contains("no versions of") || s.contains("there is no version"));
+    let hint = hint.or_else(|| {
+        if missing {
+            Some("check the name and the version; `exclude-newer` and the index limit what is seen".into())
+        } else {
+            Some(nothing())
+        }
+    });
     RigError::Unsolvable { name: spec.name.clone(), python: python.to_owned(), explanation, hint }
 }
 
 /// Whether an error says that the Python version stands in the way.
 pub(super) fn blames_python(error: &RigError) -> bool {
     match error {
-        RigError::Unsolvable { explanation, .. } => explanation.iter().any(|line| {
-            ["Python", "wheels with a matching", "ABI tag", "no wheels"].iter().any(|sign| line.contains(sign))
-        }),
+        RigError::Unsolvable { explanation, .. } => explanation
+            .iter()
+            .any(|line| ["Python", "wheels with a matching", "ABI tag", "no wheels"].iter().any(|sign| line.contains(sign))),
         // A source archive that does not build under this Python.
         RigError::Program { output, .. } => output.contains("Failed to build") || output.contains("build backend"),
         _ => false,

@@ -108,7 +108,8 @@ impl Resolver<'_> {
         }
         let folder = self.home.root().join("pythons");
         let args: Vec<OsString> =
-            ["python".into(), "install".into(), wanted.clone().into(), "--no-bin".into(), "--install-dir".into(), folder.clone().into()].into();
+            ["python".into(), "install".into(), wanted.clone().into(), "--no-bin".into(), "--install-dir".into(), folder.clone().into()]
+                .into();
         self.reporter.event(&Event::Downloading { what: format!("Python {wanted}") });
         let ran = Uv::find(self.settings, self.home)?.run(&args, Path::new("/"), "fetching Python", self.deadline, self.reporter)?;
         if !ran.success {
@@ -201,10 +202,8 @@ impl Resolver<'_> {
         let annotations = annotate::parse(&text, &spec.name);
         // The second pass gives files and hashes for exactly the versions of the first.
         let pins = folder.path().join("constraints.txt");
-        let constraints: String = annotations
-            .iter()
-            .filter_map(|(name, annotation)| Some(format!("{name}=={}\n", annotation.version.as_ref()?)))
-            .collect();
+        let constraints: String =
+            annotations.iter().filter_map(|(name, annotation)| Some(format!("{name}=={}\n", annotation.version.as_ref()?))).collect();
         fs::write(&pins, constraints).on("write", &pins)?;
         let output = folder.path().join("pylock.toml");
         let ran = uv.run(&work.args(&uv, "pylock.toml", &output), folder.path(), "resolving", self.deadline, self.reporter)?;
@@ -336,14 +335,14 @@ fn merge(packages: &mut Vec<LockedPackage>, new: impl Iterator<Item = LockedPack
 /// [`RigError::NotAvailable`].
 pub fn refuse_unavailable(spec: &Spec) -> Result<(), RigError> {
     let what = match spec.chosen_backend() {
-        Backend::Venv | Backend::Host if !spec.conda.is_empty() => Some("the backend `conda`, which the spec's conda packages need,".to_owned()),
+        Backend::Venv | Backend::Host if !spec.conda.is_empty() => {
+            Some("the backend `conda`, which the spec's conda packages need,".to_owned())
+        }
         Backend::Venv | Backend::Host if spec.image.is_some() => Some("the backend `docker`, which the spec's image needs,".to_owned()),
         Backend::Venv | Backend::Host => None,
         other => Some(format!("the backend `{other}`")),
     };
-    let what = what.or_else(|| {
-        (spec.isolation != envharness_spec::Isolation::None).then(|| format!("the isolation `{}`", spec.isolation))
-    });
+    let what = what.or_else(|| (spec.isolation != envharness_spec::Isolation::None).then(|| format!("the isolation `{}`", spec.isolation)));
     what.map_or(Ok(()), |what| Err(RigError::NotAvailable(what)))
 }
 

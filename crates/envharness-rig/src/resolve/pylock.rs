@@ -147,7 +147,9 @@ fn index_name(annotated: Option<&str>, artifacts: &[&Artifact], settings: &Setti
     let known = annotated.and_then(|url| indexes.iter().find(|index| trim(&index.url) == trim(url)));
     match known {
         Some(index) => index.name.clone(),
-        None if artifacts.iter().any(|a| a.path.is_some() || a.url.as_deref().is_some_and(|u| u.starts_with("file:"))) => "find-links".into(),
+        None if artifacts.iter().any(|a| a.path.is_some() || a.url.as_deref().is_some_and(|u| u.starts_with("file:"))) => {
+            "find-links".into()
+        }
         None if annotated.is_some() => "find-links".into(),
         None => indexes.iter().find(|index| index.default).map_or_else(|| "pypi".into(), |index| index.name.clone()),
     }
@@ -167,7 +169,11 @@ pub fn export_pylock(resolver: &Resolver<'_>, spec: &Spec, lock: &Lock, platform
     pinned.pip = spec.pip.iter().filter(|r| r.location.is_some()).cloned().collect();
     for package in lock.packages_for(platform).filter(|p| matches!(p.source, LockedSource::Index(_))) {
         let line = format!("{}=={}", package.name, package.version.as_deref().unwrap_or_default());
-        pinned.pip.push(Requirement::parse(&line).map_err(|(message, _)| RigError::Program { program: "uv", action: "export".into(), output: message })?);
+        pinned.pip.push(Requirement::parse(&line).map_err(|(message, _)| RigError::Program {
+            program: "uv",
+            action: "export".into(),
+            output: message,
+        })?);
     }
     let work = Work { spec: &pinned, choice: &choice, platform, folder: folder.path() };
     work.write_inputs()?;

@@ -99,12 +99,8 @@ pub(crate) fn read(text: &str, format: Format, file: &str, files: &dyn Files) ->
 fn default_name(file: &str) -> String {
     let base = file.rsplit('/').next().unwrap_or(file);
     let stem = base.split('.').next().unwrap_or(base);
-    let name: String = stem
-        .to_ascii_lowercase()
-        .chars()
-        .map(|c| if c.is_ascii_alphanumeric() || "_-".contains(c) { c } else { '-' })
-        .take(63)
-        .collect();
+    let name: String =
+        stem.to_ascii_lowercase().chars().map(|c| if c.is_ascii_alphanumeric() || "_-".contains(c) { c } else { '-' }).take(63).collect();
     if name.trim_matches('-').is_empty() { "env".into() } else { name }
 }
 
@@ -116,8 +112,6 @@ pub fn to_json(node: &Node) -> Json {
         Value::Number(text) => serde_json::from_str(text).unwrap_or_else(|_| json!(text)),
         Value::String(text) => json!(text),
         Value::List(items) => Json::Array(items.iter().map(to_json).collect()),
-        Value::Map(entries) => {
-            Json::Object(entries.iter().map(|(k, v)| (k.text.clone(), to_json(v))).collect::<Map<_, _>>())
-        }
+        Value::Map(entries) => Json::Object(entries.iter().map(|(k, v)| (k.text.clone(), to_json(v))).collect::<Map<_, _>>()),
     }
 }

@@ -14,8 +14,8 @@ pub(super) fn read(text: &str, file: &str, name: &str) -> Result<Spec, SpecError
     let mut spec = Spec { name: name.to_owned(), python: string(root.get("requires-python")), ..Spec::default() };
     let Some(Value::List(packages)) = root.get("packages").map(|node| &node.value) else { return Ok(spec) };
     for package in packages {
-        let name = string(package.get("name"))
-            .ok_or_else(|| SpecError::new(file, "a package without a name").at(package.at, "packages"))?;
+        let name =
+            string(package.get("name")).ok_or_else(|| SpecError::new(file, "a package without a name").at(package.at, "packages"))?;
         spec.pip.push(requirement(package, &name));
     }
     Ok(spec)

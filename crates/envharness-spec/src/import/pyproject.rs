@@ -38,7 +38,8 @@ pub(super) fn read_tables(
         entries.push((Key { text: "pip".into(), at: node.at }, node.clone()));
     }
     if entries.is_empty() {
-        entries.push((Key { text: "pip".into(), at: Position::default() }, Node { value: Value::List(Vec::new()), at: Position::default() }));
+        entries
+            .push((Key { text: "pip".into(), at: Position::default() }, Node { value: Value::List(Vec::new()), at: Position::default() }));
     }
     let at = Position { line: 1, column: 1 };
     normalize::spec_from_node(&Node { value: Value::Map(entries), at }, file, name, files)

@@ -121,8 +121,7 @@ fn option(
         "-f" | "--find-links" => spec.find_links.push(value.to_owned()),
         "--pre" => spec.prerelease = true,
         "--only-binary" if value == ":all:" => spec.no_build = true,
-        "--no-index" | "--require-hashes" | "--prefer-binary" | "--trusted-host" | "--use-feature" | "--only-binary"
-        | "--no-binary" => {
+        "--no-index" | "--require-hashes" | "--prefer-binary" | "--trusted-host" | "--use-feature" | "--only-binary" | "--no-binary" => {
             return Err(error(format!("`{word}` is not supported in a spec")).hint(match word {
                 "--no-index" => "leave it out and run with `--offline`, or give an index",
                 "--require-hashes" => "leave it out: every lock has hashes, and a hash given here must match",
@@ -130,7 +129,11 @@ fn option(
                 _ => "leave it out",
             }));
         }
-        _ => return Err(error(format!("unknown option `{word}`")).hint("known: -r, -c, -e, -i, --extra-index-url, -f, --pre, --only-binary :all:")),
+        _ => {
+            return Err(
+                error(format!("unknown option `{word}`")).hint("known: -r, -c, -e, -i, --extra-index-url, -f, --pre, --only-binary :all:")
+            );
+        }
     }
     Ok(())
 }

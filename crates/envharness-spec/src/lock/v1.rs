@@ -90,8 +90,7 @@ pub(super) fn parse(text: &str) -> Result<Lock, LockError> {
     sort(&mut packages);
     Ok(Lock {
         spec: digest(&document.spec)?,
-        backend: Backend::parse(&document.backend)
-            .ok_or_else(|| invalid(format!("unknown backend `{}`", document.backend)))?,
+        backend: Backend::parse(&document.backend).ok_or_else(|| invalid(format!("unknown backend `{}`", document.backend)))?,
         python: LockedPython {
             version: document.python.version,
             implementation: document.python.implementation,
@@ -121,16 +120,12 @@ fn package(raw: Package) -> Result<LockedPackage, LockError> {
     let source = match (raw.index, raw.url, raw.git, raw.path, raw.host) {
         (Some(index), None, None, None, false) => LockedSource::Index(index),
         (None, Some(url), None, None, false) => LockedSource::Url(url),
-        (None, None, Some(url), None, false) => LockedSource::Git {
-            url,
-            commit: raw.commit.ok_or_else(|| missing("commit"))?,
-            subdirectory: raw.subdirectory,
-        },
-        (None, None, None, Some(path), false) => LockedSource::Path {
-            path,
-            digest: digest(&raw.digest.ok_or_else(|| missing("digest"))?)?,
-            editable: raw.editable,
-        },
+        (None, None, Some(url), None, false) => {
+            LockedSource::Git { url, commit: raw.commit.ok_or_else(|| missing("commit"))?, subdirectory: raw.subdirectory }
+        }
+        (None, None, None, Some(path), false) => {
+            LockedSource::Path { path, digest: digest(&raw.digest.ok_or_else(|| missing("digest"))?)?, editable: raw.editable }
+        }
         (None, None, None, None, true) => LockedSource::Host,
         _ => return Err(missing("single source (index, url, git or path)")),
     };

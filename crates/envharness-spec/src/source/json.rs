@@ -43,13 +43,9 @@ fn convert(json: &Json<'_>, lines: &Lines<'_>, file: &str, depth: usize, budget:
         Json::BooleanLit(lit) => Value::Bool(lit.value),
         Json::NumberLit(lit) => Value::Number(lit.value.to_owned()),
         Json::StringLit(lit) => Value::String(lit.value.clone().into_owned()),
-        Json::Array(array) => Value::List(
-            array
-                .elements
-                .iter()
-                .map(|element| convert(element, lines, file, depth + 1, budget))
-                .collect::<Result<_, _>>()?,
-        ),
+        Json::Array(array) => {
+            Value::List(array.elements.iter().map(|element| convert(element, lines, file, depth + 1, budget)).collect::<Result<_, _>>()?)
+        }
         Json::Object(object) => {
             let mut entries = Entries::default();
             for property in &object.properties {

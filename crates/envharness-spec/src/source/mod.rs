@@ -35,7 +35,6 @@ impl Position {
     pub fn known(self) -> Option<Self> {
         (self.line > 0).then_some(self)
     }
-
 }
 
 /// Turns byte offsets of one text into positions.
@@ -166,9 +165,7 @@ impl Entries {
     fn insert(&mut self, key: Key, node: Node, file: &str) -> Result<(), SpecError> {
         if let Some(first) = self.seen.insert(key.text.clone(), key.at) {
             let place = first.known().map(|at| format!(" (first on line {})", at.line)).unwrap_or_default();
-            return Err(SpecError::new(file, format!("the key stands twice{place}"))
-                .at(key.at, &key.text)
-                .hint("keep one of the two"));
+            return Err(SpecError::new(file, format!("the key stands twice{place}")).at(key.at, &key.text).hint("keep one of the two"));
         }
         self.list.push((key, node));
         Ok(())

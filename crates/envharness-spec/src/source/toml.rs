@@ -38,9 +38,7 @@ fn convert(value: &Spanned<DeValue<'_>>, lines: &Lines<'_>, depth: usize, budget
         DeValue::Float(number) => Value::Number(number.to_string()),
         DeValue::Boolean(value) => Value::Bool(*value),
         DeValue::Datetime(datetime) => Value::String(datetime.to_string()),
-        DeValue::Array(items) => Value::List(
-            items.iter().map(|item| convert(item, lines, depth + 1, budget)).collect::<Result<_, _>>()?,
-        ),
+        DeValue::Array(items) => Value::List(items.iter().map(|item| convert(item, lines, depth + 1, budget)).collect::<Result<_, _>>()?),
         DeValue::Table(table) => convert_table(table, lines, depth + 1, budget)?,
     };
     Ok(Node { value, at })

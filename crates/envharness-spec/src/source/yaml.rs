@@ -34,18 +34,12 @@ pub fn parse_yaml(text: &str, file: &str) -> Result<Node, SpecError> {
             Event::DocumentStart(_) => {
                 documents += 1;
                 if documents > 1 {
-                    return Err(SpecError::new(file, "a second YAML document begins here")
-                        .at(at, "")
-                        .hint("keep one document per file"));
+                    return Err(SpecError::new(file, "a second YAML document begins here").at(at, "").hint("keep one document per file"));
                 }
             }
             Event::Scalar(text, style, anchor, tag) => {
                 budget.add(1, open.len(), at)?;
-                let value = if style == ScalarStyle::Plain && tag.is_none() {
-                    plain(&text)
-                } else {
-                    Value::String(text.into_owned())
-                };
+                let value = if style == ScalarStyle::Plain && tag.is_none() { plain(&text) } else { Value::String(text.into_owned()) };
                 let node = Node { value, at };
                 if anchor > 0 {
                     anchors.insert(anchor, (node.clone(), 1));
