@@ -1,5 +1,4 @@
 //! Everything that is printed.
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "this module is where printing is done")]
 
 use std::io::{IsTerminal as _, Write as _};
 

@@ -74,7 +74,8 @@ pub fn load_spec(path: &Path, settings: &Settings) -> Result<Spec, RigError> {
         SpecError::new(&name, "its format is not known by its name")
             .hint("use .yaml, .toml, .json, .txt, .py, pyproject.toml or pylock.toml")
     })?;
-    let base = std::path::absolute(path.parent().unwrap_or(Path::new("."))).unwrap_or_else(|_| PathBuf::from("."));
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let base = std::path::absolute(parent).unwrap_or_else(|_| parent.to_owned());
     let files = DiskFiles { base: base.clone() };
     let mut spec = if path.file_name().is_some_and(|name| name == "envharness.yaml") {
         from_settings_file(&text, &name, &files)?

@@ -171,6 +171,10 @@ impl Builder<'_> {
         // Every artifact is pinned by hash, so which index answers does not matter.
         args.extend(["--index-strategy", "unsafe-best-match"].map(OsString::from));
         args.extend(uv.index_args(spec));
+        for package in local.packages.iter().filter(|p| matches!(p.source, LockedSource::Path { .. })) {
+            // uv keeps what it built while pyproject.toml is the same; we go by the whole source.
+            args.extend(["--refresh-package".into(), package.name.clone().into()]);
+        }
         let ran = self.run_install(&uv, &args, folder)?;
         if ran.success {
             return Ok(());

@@ -287,8 +287,8 @@ fn read_file(path: &Path, values: &mut BTreeMap<String, (String, Source)>, mirro
             as_text(node).ok_or_else(|| RigError::Settings { place: place(), message: format!("cannot be {}", node.value.kind()) })?;
         if let Some(name) = key.strip_prefix("mirrors.") {
             mirrors.insert(name.to_owned(), text);
-        } else if values.contains_key(&key) {
-            values.insert(key, (text, Source::File(path.to_owned(), node.at.line)));
+        } else if let Some(value) = values.get_mut(&key) {
+            *value = (text, Source::File(path.to_owned(), node.at.line));
         } else {
             let near = nearest(&key, SETTINGS.iter().map(|(key, ..)| *key));
             let hint = near.map_or_else(|| "; `envharness config show` lists all".into(), |near| format!("; did you mean `{near}`?"));
