@@ -49,7 +49,7 @@ pub(crate) fn of_process(settings: &Settings, spec: &Spec, place: &Place<'_>) ->
         .iter()
         .filter(|(name, _)| {
             let family = DROPPED_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) && !KEPT.contains(&name.as_str());
-            !family && !DROPPED.contains(&name.as_str())
+            !family && !DROPPED.contains(&name.as_str()) && !spec.secrets.contains_key(*name)
         })
         .map(|(name, value)| (name.clone(), value.clone()))
         .collect();

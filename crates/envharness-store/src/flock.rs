@@ -35,6 +35,8 @@ impl Drop for FileLock {
         if self.pid == std::process::id() {
             let mut all = held();
             all.retain(|known| *known != file.as_raw_fd());
+            // Not by closing alone: a child forked a moment ago may not have closed its copy yet.
+            let _ = flock(&file, FlockOperation::Unlock);
             drop(file);
         } else {
             // The hook closed this descriptor; its number may be somebody else's by now.

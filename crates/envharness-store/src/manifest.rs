@@ -68,15 +68,23 @@ impl Manifest {
         Self::walk(root, false)
     }
 
-    /// Lists a tree and takes the write bits from all in it but the root, which a rename may have to move yet.
+    /// Lists a tree, without the byte-code that wheels bring, and takes the write bits from all in it but the root, which
+    /// a rename may have to move yet.
     pub(crate) fn seal_and_scan(root: &Path) -> io::Result<Self> {
         Self::walk(root, true)
     }
 
     fn walk(root: &Path, seal: bool) -> io::Result<Self> {
         let mut manifest = Self::default();
-        for entry in walkdir::WalkDir::new(root) {
+        let mut walk = walkdir::WalkDir::new(root).into_iter();
+        while let Some(entry) = walk.next() {
             let entry = entry.map_err(io::Error::from)?;
+            if seal && entry.file_type().is_dir() && entry.file_name() == "__pycache__" {
+                // Byte-code that a wheel brings is nobody's to trust: the builder alone makes it, from the sources.
+                fs::remove_dir_all(entry.path())?;
+                walk.skip_current_dir();
+                continue;
+            }
             let path = entry.path().strip_prefix(root).map_err(io::Error::other)?.to_string_lossy().into_owned();
             if seal && !entry.file_type().is_symlink() && entry.depth() > 0 {
                 let mode = entry.metadata().map_err(io::Error::from)?.mode();
