@@ -1,7 +1,7 @@
 """Activation: the calling process sees the packages, and afterwards is as it was."""
 
 import pytest
-from conftest import MINOR, SMALL, need_python
+from conftest import MINOR, SMALL, need_python, write
 
 # numpy >= 2 with native code that cannot be imported twice.
 NUMPY = {"name": "np", "python": MINOR, "deps": ["numpy==2.0.2"]}
@@ -178,6 +178,65 @@ def test_an_exception_in_the_block_ends_the_activation(script, home):
     print("ok")
     """
     assert script(code).ok().out == "ok\n"
+
+
+def test_a_child_started_by_multiprocessing_goes_on_in_the_environment(script, home):
+    code = f"""
+    import multiprocessing
+    import envharness as eh
+
+    def work(x):
+        import six
+        return x, six.__version__
+
+    if __name__ == "__main__":
+        with eh.get_context({SMALL!r}) as ctx:
+            assert ctx.activated
+            with multiprocessing.get_context("spawn").Pool(1) as pool:
+                print(pool.apply(work, (1,)))
+    """
+    assert script(code, timeout=60).ok().out == "(1, '1.16.0')\n"
+
+
+def test_two_specs_of_one_prefix_stack_and_a_late_close_harms_nobody(script, home):
+    code = f"""
+    import os
+    import envharness as eh
+    one, two = ({{**{SMALL!r}, "env_vars": {{"WHO": who}}}} for who in ("one", "two"))
+    with eh.get_context(one) as a:
+        with eh.get_context(two) as b:
+            assert b.activated and os.environ["WHO"] == "two"
+        assert os.environ["WHO"] == "one"
+        env_id = eh.create_env(one)
+        eh.destroy_env(env_id)
+        import six
+    assert "WHO" not in os.environ
+    a = eh.get_context(one).__enter__()
+    eh.deactivate()
+    b = eh.get_context(two).__enter__()
+    a.close()
+    assert b.activated and os.environ["WHO"] == "two"
+    import six
+    b.close()
+    print("ok")
+    """
+    assert script(code).ok().out == "ok\n"
+
+
+def test_the_callers_own_modules_stay_with_an_editable_dependency(script, home):
+    write("proj/pyproject.toml", '[project]\nname = "proj"\nversion = "1"\n[build-system]\nrequires = ["setuptools"]\nbuild-backend = "setuptools.build_meta"\n[tool.setuptools]\npy-modules = ["projmod"]\n')
+    write("proj/projmod.py", "X = 1\n")
+    write("proj/helper.py", "Y = 2\n")
+    code = f"""
+    import sys
+    import helper
+    import envharness as eh
+    with eh.get_context({{"name": "e", "python": {MINOR!r}, "deps": ["-e ./proj"]}}) as ctx:
+        import projmod
+    assert sys.modules["helper"] is helper and "__main__" in sys.modules and "projmod" not in sys.modules
+    print("ok")
+    """
+    assert script(code, name="proj/main.py").ok().out == "ok\n"
 
 
 def test_an_activated_process_writes_no_byte_code_into_a_prefix(script, home, cli):

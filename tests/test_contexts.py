@@ -185,6 +185,52 @@ def test_tmp_is_the_contexts_own_and_what_is_needed_stays_visible(home, tmp_path
         host.unlink()
 
 
+def test_a_second_run_in_a_directory_below_tmp_sees_what_the_first_saw(home, tmp_path):
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "file").write_text("x")
+    with eh.create_context(SMALL) as ctx:
+        for _ in range(2):
+            assert ctx.execute(["ls"], cwd=data).logs == "file\n"
+        ctx.execute(["touch", str(Path.cwd() / "made")])
+        ctx.download_file(str(Path.cwd() / "made"), "copy")
+        with pytest.raises(eh.TransferError, match="the host has the folder"):
+            ctx.upload_file("copy", str(Path.cwd() / "again"))
+
+
+def test_close_ends_a_command_that_runs_in_another_thread(home):
+    ctx = eh.create_context(SMALL).__enter__()
+    results = []
+    thread = threading.Thread(target=lambda: results.append(ctx.execute(["sleep", "300"]).exit_code))
+    thread.start()
+    while not ctx.stats()["processes"]:
+        time.sleep(0.01)
+    ctx.close()
+    thread.join(30)
+    assert results == [137] and ctx.id
+
+
+def test_processes_of_an_activated_caller_are_its_own(script, home):
+    code = f"""
+    import subprocess
+    import envharness as eh
+    with eh.get_context({SMALL!r}) as ctx:
+        assert ctx.activated
+        mine = subprocess.Popen(["sleep", "300"])
+        ctx.run("true")
+    print(mine.poll())
+    mine.kill()
+    """
+    assert script(code).ok().out == "None\n"
+
+
+def test_a_process_that_cleared_its_environment_ends_with_the_context(home):
+    with eh.create_context(SMALL) as ctx:
+        ctx.run("env -i setsid sleep 298.5 > /dev/null 2>&1 &", stream=False)
+    found = subprocess.run(["pgrep", "-f", "sleep 298.5"], capture_output=True, text=True, check=False).stdout.split()
+    assert not [pid for pid in found if is_alive(int(pid))]
+
+
 def test_secrets_are_given_per_process_and_masked(home, monkeypatch):
     monkeypatch.setenv("TOKEN", "hunter2-hunter2")
     spec = {**SMALL, "secrets": {"TOKEN": None, "OTHER": {"command": ["printf", "s3cret-s3cret"]}}}

@@ -147,6 +147,8 @@ WRONG = {
     "bad date": ("name: a\nexclude-newer: tomorrow\n", ["tomorrow", "2023-09-01"]),
     "credentials": ("name: a\nindexes: ['https://me:secret@example.org/simple']\n", ["credentials", "netrc"]),
     "credentials in a requirement": ("name: a\ndeps: ['x @ https://me:secret@example.org/x.whl']\n", ["credentials"]),
+    "credentials in find_links": ("name: a\nfind_links: ['https://me:secret@example.org/']\n", ["credentials"]),
+    "credentials in a channel": ("name: a\nchannels: ['https://me:secret@example.org/c']\n", ["credentials"]),
     "a secret's value": ("name: a\nsecrets: {TOKEN: hunter2}\n", ["secrets.TOKEN", "no secret itself"]),
     "tab": ("name: a\nenvironment:\n\tpython: '3.9'\n", ["w.yaml:3", "tab"]),
     "no yaml": ("name: [a\n", ["not valid YAML"]),
@@ -187,6 +189,7 @@ HOSTILE = {
     "many keys": ("h.yaml", "".join(f"k{i}: 1\n" for i in range(200_000))),
     "one long line": ("h.json", '{"name": "' + "a" * 10_000_000 + '"}'),
     "binary": ("h.yaml", "\x00\x01\x02"),
+    "many requirements": ("requirements.txt", "".join(f"p{i}\n" for i in range(300_000))),
 }
 
 
@@ -238,6 +241,17 @@ def test_the_published_schema_takes_what_is_taken_and_refuses_what_is_not(home):
         with pytest.raises(eh.SpecError):
             eh.create_spec("a", **mapping)
     validator.validate(eh.load_spec(EXAMPLES / "task_spec.yaml").to_dict())
+
+
+def test_what_pyproject_says_in_another_tools_words_is_not_lost_silently(home):
+    project = '[project]\nname = "a"\ndependencies = ["six"]\n'
+    with pytest.raises(eh.SpecError, match=r"tool\.uv\.sources\.six"):
+        eh.load_spec(write("pyproject.toml", project + '[tool.uv.sources]\nsix = { path = "../six" }\n'))
+    with pytest.raises(eh.SpecError, match="dynamic"):
+        eh.load_spec(write("pyproject.toml", '[project]\nname = "a"\ndynamic = ["version", "dependencies"]\n'))
+    assert eh.create_spec("a", python=3.11).python == "3.11"
+    with pytest.raises(eh.SpecError):
+        eh.load_spec_from_config(None)
 
 
 def test_ten_specs_that_differ_in_name_only_differ_in_digest(home):

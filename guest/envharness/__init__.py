@@ -6,6 +6,7 @@ current context, so that a script works the same from outside and from inside.
 
 import contextlib
 import os
+import pathlib
 import re
 import shutil
 import subprocess
@@ -96,7 +97,7 @@ class Context:
     def __init__(self):
         self.id = os.environ["ENVHARNESS_CONTEXT"]
         self.name = os.environ.get("ENVHARNESS_SPEC_NAME", "")
-        self.workdir = os.environ["ENVHARNESS_WORKDIR"]
+        self.workdir = pathlib.Path(os.environ["ENVHARNESS_WORKDIR"])
         self.activated = True
         self.activation = "this process runs in the context"
 
@@ -131,7 +132,7 @@ class Context:
         return function(*args, **kwargs)
 
     def _place(self, path):
-        return os.path.join(self.workdir, os.fspath(path))
+        return str(self.workdir / os.fspath(path))
 
     def upload_file(self, source, target):
         """Copies a file to its place in the context."""

@@ -23,14 +23,36 @@ class CodecError(TypeError):
     """A value that cannot cross."""
 
 
+class _Cycle(Exception):
+    """A value that contains itself."""
+
+
 def dumps(value, pickler=None):
     """Encodes a value as JSON text; ``pickler`` turns a value into bytes, or is None where pickling is not allowed."""
-    return json.dumps(_encode(value, pickler, []), ensure_ascii=True, allow_nan=False)
+    try:
+        encoded = _encode(value, pickler, [])
+    except _Cycle:
+        # As a whole, or the identity within would be lost.
+        encoded = _pickled(value, pickler)
+    except RecursionError as error:
+        raise CodecError("a value of type %s is nested too deeply to be sent" % type(value).__qualname__) from error
+    try:
+        return json.dumps(encoded, ensure_ascii=True, allow_nan=False)
+    except RecursionError as error:
+        raise CodecError("a value of type %s is nested too deeply to be sent" % type(value).__qualname__) from error
 
 
 def loads(text, allow_pickle=False):
     """Decodes JSON text."""
     return _decode(json.loads(text), allow_pickle)
+
+
+def _is_text(value):
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _bytes(data):
@@ -39,15 +61,18 @@ def _bytes(data):
 
 def _encode(value, pickler, above):
     kind = type(value)
-    if value is None or kind is bool or kind is str:
+    if value is None or kind is bool:
         return value
+    if kind is str:
+        # JSON would join two surrogates that stand side by side into one character.
+        return value if _is_text(value) else {"$": "str", "v": _bytes(value.encode("utf-8", "surrogatepass"))}
     if kind is int:
         return value if value.bit_length() < 1000 else {"$": "int", "v": hex(value)}
     if kind is float:
         return value if math.isfinite(value) else {"$": "float", "v": repr(value)}
     if kind in (list, dict, tuple, set, frozenset):
         if any(other is value for other in above):
-            return _pickled(value, pickler)
+            raise _Cycle
         above.append(value)
         try:
             return _collection(kind, value, pickler, above)
@@ -63,7 +88,7 @@ def _collection(kind, value, pickler, above):
     if kind is list:
         return each(value)
     if kind is dict:
-        if all(type(key) is str for key in value) and "$" not in value:
+        if all(type(key) is str and _is_text(key) for key in value) and "$" not in value:
             return {key: _encode(item, pickler, above) for key, item in value.items()}
         return {"$": "dict", "v": [each(pair) for pair in value.items()]}
     return {"$": kind.__name__, "v": each(value)}
@@ -97,15 +122,28 @@ def _array(kind, value):
     numpy = sys.modules.get("numpy")
     if numpy is None:
         return None
-    if kind is numpy.ndarray and not value.dtype.hasobject:
-        dtype = value.dtype.str if value.dtype.names is None else numpy.lib.format.dtype_to_descr(value.dtype)
+    if kind is numpy.ndarray and _is_plain(value.dtype):
+        dtype = value.dtype.str if value.dtype.names is None else [list(field) for field in value.dtype.descr]
         order = "F" if value.flags.f_contiguous and not value.flags.c_contiguous else "C"
         data = value.tobytes(order=order)
         return {"$": "ndarray", "dtype": dtype, "shape": list(value.shape), "order": order, "v": _bytes(data)}
-    if isinstance(value, numpy.generic) and kind.__module__ == "numpy" and not value.dtype.hasobject:
-        if value.dtype.names is None:
-            return {"$": "npscalar", "dtype": value.dtype.str, "v": _bytes(value.tobytes())}
+    if kind is numpy.str_:
+        return {"$": "npstr", "v": _encode(str(value), None, [])}
+    if kind is numpy.bytes_:
+        return {"$": "npbytes", "v": _bytes(bytes(value))}
+    if isinstance(value, numpy.generic) and kind.__module__ == "numpy" and value.dtype.kind in "biufcmM":
+        return {"$": "npscalar", "dtype": value.dtype.str, "v": _bytes(value.tobytes())}
     return None
+
+
+def _is_plain(dtype):
+    """Whether a dtype is its text again: no objects, and structures packed, flat and of plain fields."""
+    if dtype.hasobject or dtype.metadata:
+        return False
+    if dtype.names is None:
+        return dtype.kind in "biufcmMSU" and dtype.itemsize > 0
+    flat = all(len(field) == 2 and isinstance(field[1], str) and isinstance(field[0], str) for field in dtype.descr)
+    return flat and not dtype.isalignedstruct and "" not in [field[0] for field in dtype.descr]
 
 
 def _pickled(value, pickler):
@@ -130,9 +168,7 @@ def _numpy():
 
 
 def _dtype(numpy, described):
-    if isinstance(described, list):
-        described = [tuple(tuple(part) if isinstance(part, list) else part for part in field) for field in described]
-    return numpy.dtype(described)
+    return numpy.dtype([tuple(field) for field in described] if isinstance(described, list) else described)
 
 
 def _decode(value, allow_pickle):
@@ -155,6 +191,10 @@ def _decode(value, allow_pickle):
     if tag == "npscalar":
         numpy = _numpy()
         return numpy.frombuffer(base64.b64decode(inner), dtype=numpy.dtype(value["dtype"]))[0]
+    if tag == "npstr":
+        return _numpy().str_(_decode(inner, allow_pickle))
+    if tag == "npbytes":
+        return _numpy().bytes_(base64.b64decode(inner))
     if tag in ("tuple", "set", "frozenset"):
         return {"tuple": tuple, "set": set, "frozenset": frozenset}[tag](_decode(item, allow_pickle) for item in inner)
     if tag == "dict":
@@ -169,6 +209,7 @@ def _decode(value, allow_pickle):
 
 _DECODERS = {
     "int": lambda v: int(v, 16),
+    "str": lambda v: base64.b64decode(v).decode("utf-8", "surrogatepass"),
     "float": float,
     "bytes": lambda v: base64.b64decode(v),
     "bytearray": lambda v: bytearray(base64.b64decode(v)),

@@ -41,10 +41,8 @@ def main():
     """Reads every job before the first is done, so that the writer is never kept waiting."""
     for line in sys.stdin.read().splitlines():
         source, target, wanted = json.loads(line)
-        try:
-            compile_one(source, target, wanted)
-        except OSError:
-            continue
+        # A full disk ends the job: what is kept afterwards must be whole.
+        compile_one(source, target, wanted)
 
 
 if __name__ == "__main__":

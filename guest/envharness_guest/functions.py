@@ -124,16 +124,30 @@ def load(described):
         return cloudpickle.loads(base64.b64decode(described["data"]))
     if kind == "import":
         return _find(importlib.import_module(described["module"]), described["qualname"])
+    if described["root"] not in sys.path:
+        sys.path.append(described["root"])
+    source = base64.b64decode(described["source"])
+    if described["package"]:
+        imported = _import_same(described["module"], source)
+        if imported is not None:
+            sys.modules["__mp_main__"] = imported
+            return _find(imported, described["qualname"])
     module = types.ModuleType("__mp_main__")
     module.__file__ = described["path"]
     module.__package__ = described["package"]
-    if described["root"] not in sys.path:
-        sys.path.append(described["root"])
     # Values that name the function's own module must find this one.
     sys.modules["__mp_main__"] = module
     sys.modules["__main__" if described["module"] == "__main__" else described["module"]] = module
-    if described["package"]:
-        importlib.import_module(described["package"])
-    code = compile(base64.b64decode(described["source"]), described["path"], "exec", dont_inherit=True)
+    code = compile(source, described["path"], "exec", dont_inherit=True)
     exec(code, module.__dict__)
     return _find(module, described["qualname"])
+
+
+def _import_same(name, source):
+    """A module of a package is imported with its package, as relative imports want it, when it is the same there."""
+    module = importlib.import_module(name)
+    path = getattr(module, "__file__", None)
+    if path is None:
+        return None
+    with open(path, "rb") as file:
+        return module if file.read() == source else None

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::{IntoRawFd as _, OwnedFd};
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError, RwLock};
+use std::sync::{Mutex, PoisonError};
 
 use envharness_rig::{ExecOptions, ExitPolicy, Input, Reporter as _, RigError, Running, Stream};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -17,18 +17,14 @@ use crate::spec::{Lock, Spec};
 /// A context: a leased place made from a prefix.
 #[pyclass(module = "envharness._native", frozen)]
 pub struct Context {
-    inner: RwLock<envharness_rig::Context>,
+    inner: envharness_rig::Context,
 }
 
 type Finished<'py> = (i32, Bound<'py, PyBytes>, Bound<'py, PyBytes>, Bound<'py, PyBytes>, usize, f64, Option<String>);
 
 impl Context {
     pub(crate) fn new(inner: envharness_rig::Context) -> Self {
-        Self { inner: RwLock::new(inner) }
-    }
-
-    fn read(&self) -> std::sync::RwLockReadGuard<'_, envharness_rig::Context> {
-        self.inner.read().unwrap_or_else(PoisonError::into_inner)
+        Self { inner }
     }
 }
 
@@ -46,85 +42,85 @@ impl Context {
     /// The id.
     #[getter]
     fn id(&self) -> String {
-        self.read().id().to_owned()
+        self.inner.id().to_owned()
     }
 
     /// The spec.
     #[getter]
     fn spec(&self) -> Spec {
-        Spec { inner: self.read().spec().clone() }
+        Spec { inner: self.inner.spec().clone() }
     }
 
     /// The lock it was made from; None for one that was attached to.
     #[getter]
     fn lock(&self) -> Option<Lock> {
-        self.read().lock().map(|lock| Lock { inner: lock.clone() })
+        self.inner.lock().map(|lock| Lock { inner: lock.clone() })
     }
 
     /// Whether an idle context was taken.
     #[getter]
     fn reused(&self) -> bool {
-        self.read().reused()
+        self.inner.reused()
     }
 
     /// The context's own folder for work.
     #[getter]
     fn workdir(&self) -> PathBuf {
-        self.read().workdir()
+        self.inner.workdir()
     }
 
     /// The prefix.
     #[getter]
     fn prefix(&self) -> PathBuf {
-        self.read().prefix().to_owned()
+        self.inner.prefix().to_owned()
     }
 
     /// The interpreter to start.
     #[getter]
     fn python(&self) -> PathBuf {
-        self.read().python().to_owned()
+        self.inner.python().to_owned()
     }
 
     /// The interpreter's version.
     #[getter]
     fn python_version(&self) -> String {
-        self.read().interpreter().version.clone()
+        self.inner.interpreter().version.clone()
     }
 
     /// The tag of the interpreter's native modules.
     #[getter]
     fn soabi(&self) -> String {
-        self.read().interpreter().soabi.clone()
+        self.inner.interpreter().soabi.clone()
     }
 
     /// The prefix's site-packages.
     #[getter]
     fn site_packages(&self) -> PathBuf {
-        self.read().site_packages().to_owned()
+        self.inner.site_packages().to_owned()
     }
 
     /// The guest's folder.
     #[getter]
     fn guest(&self) -> PathBuf {
-        self.read().guest().to_owned()
+        self.inner.guest().to_owned()
     }
 
     /// The log file.
     #[getter]
     fn log_path(&self) -> PathBuf {
-        self.read().log_path()
+        self.inner.log_path()
     }
 
     /// The limits: name, value, who enforces it.
     #[getter]
     fn limits(&self) -> Vec<(String, String, String)> {
-        let limits = self.read().limits();
+        let limits = self.inner.limits();
         limits.into_iter().map(|l| (l.name.to_owned(), l.value, l.enforcer.as_str().to_owned())).collect()
     }
 
     /// The variables of its processes, secrets apart.
     fn variables<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        to_dict(py, self.read().variables())
+        to_dict(py, self.inner.variables())
     }
 
     /// Runs a command to its end. Returns exit code, stdout, stderr, both, bytes left out, seconds, hint.
@@ -160,7 +156,7 @@ impl Context {
                     }
                 });
             };
-            self.read().execute(&argv, &options, &mut pass, &|| reporter.interrupted())
+            self.inner.execute(&argv, &options, &mut pass, &|| reporter.interrupted())
         });
         let output = reporter.finish(result)?;
         let bytes = |bytes: &[u8]| PyBytes::new(py, bytes);
@@ -179,7 +175,7 @@ impl Context {
     #[pyo3(signature = (argv, *, cwd=None, env=None))]
     fn spawn(&self, py: Python<'_>, argv: Vec<String>, cwd: Option<PathBuf>, env: Option<BTreeMap<String, String>>) -> PyResult<Process> {
         let options = options(cwd, env, None, None)?;
-        let running = py.detach(|| self.read().spawn(&argv, &options)).map_err(Failure::from)?;
+        let running = py.detach(|| self.inner.spawn(&argv, &options)).map_err(Failure::from)?;
         Ok(Process::new(running))
     }
 
@@ -187,7 +183,7 @@ impl Context {
     #[pyo3(signature = (source, target, *, progress=None))]
     fn upload(&self, py: Python<'_>, source: PathBuf, target: PathBuf, progress: Option<Py<PyAny>>) -> PyResult<(u64, u64)> {
         let reporter = PyReporter::new(None, None);
-        let result = py.detach(|| self.read().upload(&source, &target, &mut |bytes| tell(progress.as_ref(), bytes, &reporter)));
+        let result = py.detach(|| self.inner.upload(&source, &target, &mut |bytes| tell(progress.as_ref(), bytes, &reporter)));
         let moved = reporter.finish(result)?;
         Ok((moved.files, moved.bytes))
     }
@@ -196,7 +192,7 @@ impl Context {
     #[pyo3(signature = (source, target, *, progress=None))]
     fn download(&self, py: Python<'_>, source: PathBuf, target: PathBuf, progress: Option<Py<PyAny>>) -> PyResult<(u64, u64)> {
         let reporter = PyReporter::new(None, None);
-        let result = py.detach(|| self.read().download(&source, &target, &mut |bytes| tell(progress.as_ref(), bytes, &reporter)));
+        let result = py.detach(|| self.inner.download(&source, &target, &mut |bytes| tell(progress.as_ref(), bytes, &reporter)));
         let moved = reporter.finish(result)?;
         Ok((moved.files, moved.bytes))
     }
@@ -205,13 +201,13 @@ impl Context {
     fn release(&self, py: Python<'_>, policy: &str) -> PyResult<()> {
         let policy = ExitPolicy::parse(policy)
             .ok_or_else(|| PyValueError::new_err(format!("`{policy}` is not one of release, keep, suspend, destroy")))?;
-        py.detach(|| self.inner.write().unwrap_or_else(PoisonError::into_inner).release(policy)).map_err(Failure::from)?;
+        py.detach(|| self.inner.release(policy)).map_err(Failure::from)?;
         Ok(())
     }
 
     /// Ends every process of the context; returns who is left.
     fn kill_processes(&self, py: Python<'_>) -> Vec<u32> {
-        py.detach(|| self.read().kill_processes())
+        py.detach(|| self.inner.kill_processes())
     }
 }
 

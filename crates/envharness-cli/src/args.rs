@@ -17,7 +17,7 @@ pub struct Cli {
 }
 
 const AFTER_HELP: &str = "Exit codes: 0 ok, 1 expected failure, 2 usage, 3 outside world, 70 fault of envharness, 130 interrupted;
-`run`, `exec` and `shell` pass on the command's own code, and give 125 when it could not be started.";
+`run`, `exec` and `shell` pass on the command's own code, and give 124 when its time was over and 125 when it could not be started.";
 
 /// Flags of every command.
 #[derive(Debug, Clone, Args)]

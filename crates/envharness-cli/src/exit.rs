@@ -12,6 +12,8 @@ pub const USAGE: i32 = 2;
 pub const OUTSIDE: i32 = 3;
 /// A fault of envharness.
 pub const BUG: i32 = 70;
+/// `run` and `exec`: the time was over, as `timeout(1)` says it.
+pub const TIMED_OUT: i32 = 124;
 /// `run` and `exec`: a failure of envharness before the command started; else the command's own code.
 pub const NOT_STARTED: i32 = 125;
 /// Ctrl-C.

@@ -1,6 +1,7 @@
 //! Everything that is printed.
 
 use std::io::{IsTerminal as _, Write as _};
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use envharness_rig::RigError;
 use serde_json::Value;
@@ -23,6 +24,17 @@ const GREEN: &str = "\u{1b}[1;32m";
 const CYAN: &str = "\u{1b}[36m";
 const RESET: &str = "\u{1b}[0m";
 
+/// The error number of a failed write of data. A reader that went away (`| head`) is no failure.
+static FAILED: AtomicI32 = AtomicI32::new(0);
+
+fn note_failure(result: std::io::Result<()>) {
+    if let Err(error) = result
+        && error.kind() != std::io::ErrorKind::BrokenPipe
+    {
+        FAILED.store(error.raw_os_error().unwrap_or(5), Ordering::Relaxed);
+    }
+}
+
 impl Printer {
     /// Decides by the flags and by what the streams are.
     pub fn new(global: &Global) -> Self {
@@ -33,14 +45,21 @@ impl Printer {
     /// A line of data.
     pub fn data(&self, line: &str) {
         let mut out = std::io::stdout().lock();
-        // A reader that went away (`| head`) is no failure.
-        let _ = writeln!(out, "{line}");
+        note_failure(writeln!(out, "{line}"));
     }
 
     /// Bytes of data.
     pub fn bytes(&self, bytes: &[u8]) {
         let mut out = std::io::stdout().lock();
-        let _ = out.write_all(bytes).and_then(|()| out.flush());
+        note_failure(out.write_all(bytes).and_then(|()| out.flush()));
+    }
+
+    /// What went wrong when data was written, if anything did.
+    pub fn write_failure() -> Option<std::io::Error> {
+        let flushed = std::io::stdout().lock().flush();
+        note_failure(flushed);
+        let code = FAILED.load(Ordering::Relaxed);
+        (code != 0).then(|| std::io::Error::from_raw_os_error(code))
     }
 
     /// Bytes for standard error.

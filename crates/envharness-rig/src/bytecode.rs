@@ -184,6 +184,8 @@ fn compile_all(
             return Err(RigError::Program { program: "python", action: "compile byte-code".into(), output: String::new() });
         }
     }
+    // One flush for all: a name must not outlive its content over a power cut.
+    home.sync()?;
     for (from, to) in staged {
         seal(&from).on("seal", &from)?;
         let parent = to.parent().unwrap_or(&to);

@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use envharness_sandbox::Tree;
+use envharness_sandbox::processes_by_variable;
 use envharness_store::{GcOptions, GcReport, Home, StoreError};
 
+use crate::context::{PROCESS_OF, context_tree};
 use crate::error::RigError;
 use crate::rig::Rig;
 
@@ -23,7 +24,7 @@ pub(crate) fn sweep(home: &Home) {
             if started.elapsed() > SWEEP {
                 return;
             }
-            if let Err(error) = destroy(home, &row.id, false) {
+            if let Err(error) = sweep_one(home, &row.id, false) {
                 tracing::debug!(%error, id = row.id, "not swept");
                 return;
             }
@@ -32,20 +33,27 @@ pub(crate) fn sweep(home: &Home) {
             break;
         }
     }
-    if let Err(error) = home.sweep_temporaries(2) {
+    if let Err(error) = home.sweep_temporaries(2, Some(started + SWEEP)) {
         tracing::debug!(%error, "temporaries were not swept");
     }
 }
 
+/// Removes a context that nobody holds or whose time is over, judged again with its lease in hand.
+fn sweep_one(home: &Home, id: &str, kept_too: bool) -> Result<bool, RigError> {
+    let Some(lease) = home.lease_to_sweep(id, kept_too)? else { return Ok(false) };
+    context_tree(id).kill();
+    home.remove_context(lease)?;
+    Ok(true)
+}
+
 /// Ends a context's processes and removes it; `force` also takes one that is held.
 pub(crate) fn destroy(home: &Home, id: &str, force: bool) -> Result<(), RigError> {
-    let tree = Tree { marker: format!("ENVHARNESS_CONTEXT={id}"), namespace: None };
     let lease = match home.try_lease(id)? {
         Some(lease) => lease,
         None if force => home.take_lease_by_force(id)?,
         None => return Err(StoreError::InUse(id.to_owned()).into()),
     };
-    tree.kill();
+    context_tree(id).kill();
     home.remove_context(lease)?;
     Ok(())
 }
@@ -57,14 +65,11 @@ impl Rig {
     /// [`RigError::Store`].
     pub fn gc(&self, options: GcOptions) -> Result<GcReport, RigError> {
         let mut report = GcReport::default();
+        let running = processes_by_variable(PROCESS_OF);
         for row in self.home.sweepable(usize::MAX / 4, true)? {
-            if !options.dry_run {
-                match destroy(&self.home, &row.id, false) {
-                    Ok(()) => {}
-                    // Taken again since it was looked at.
-                    Err(RigError::Store(StoreError::InUse(_))) => continue,
-                    Err(error) => return Err(error),
-                }
+            let alive = running.contains_key(&row.id) && !row.lost_its_holder();
+            if alive || (!options.dry_run && !sweep_one(&self.home, &row.id, true)?) {
+                continue;
             }
             report.contexts.push(row.id);
         }

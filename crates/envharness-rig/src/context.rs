@@ -1,17 +1,16 @@
 //! A context: a leased place made from a prefix, and the processes that run in it.
 
-use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use envharness_sandbox::{ChildOptions, Enforcer, Limit, Limits, Plan, Tree, View, configure, namespaces_available};
+use envharness_sandbox::{ChildOptions, Enforcer, Limit, Limits, Namespace, Plan, Tree, View, configure, namespaces_available};
 use envharness_spec::{Lock, Spec, TmpPolicy};
-use envharness_store::{ContextRow, Home, Lease, Origin, PrefixUse, State, remove_tree};
+use envharness_store::{ContextRow, FileLock, Home, Lease, Origin, PrefixUse, State, remove_tree};
 use serde::{Deserialize, Serialize};
 
 use crate::environment::{self, Place};
@@ -124,11 +123,19 @@ pub struct Context {
     lock: Option<Lock>,
     origin: Origin,
     guest: PathBuf,
-    lease: Option<Lease>,
-    _hold: Option<PrefixUse>,
+    held: Mutex<Held>,
     reused: bool,
-    started: AtomicBool,
     pid: u32,
+}
+
+/// What keeps the context and its prefix while this value lives.
+#[derive(Debug, Default)]
+struct Held {
+    lease: Option<Lease>,
+    attached: Option<FileLock>,
+    prefix: Option<PrefixUse>,
+    /// Mount namespaces of runs that left processes behind.
+    namespaces: Vec<Namespace>,
 }
 
 impl Context {
@@ -152,16 +159,22 @@ impl Context {
             lock: None,
             origin,
             guest,
-            lease: Some(lease),
-            _hold: hold,
+            held: Mutex::new(Held { lease: Some(lease), prefix: hold, ..Held::default() }),
             reused,
-            started: AtomicBool::new(false),
             pid: std::process::id(),
         }
     }
 
-    pub(crate) fn attached(rig: &Rig, row: ContextRow, payload: Payload, spec: &Spec, hold: Option<PrefixUse>, guest: PathBuf) -> Self {
-        Self {
+    pub(crate) fn attached(
+        rig: &Rig,
+        row: ContextRow,
+        payload: Payload,
+        spec: &Spec,
+        hold: Option<PrefixUse>,
+        guest: PathBuf,
+    ) -> Result<Self, RigError> {
+        let attached = rig.home.attach_lock(&row.id)?;
+        let context = Self {
             id: row.id,
             spec: spec.clone(),
             settings: rig.settings.clone(),
@@ -170,12 +183,28 @@ impl Context {
             lock: None,
             origin: row.origin,
             guest,
-            lease: None,
-            _hold: hold,
+            held: Mutex::new(Held { attached: Some(attached), prefix: hold, ..Held::default() }),
             reused: true,
-            started: AtomicBool::new(false),
             pid: std::process::id(),
+        };
+        context.touch()?;
+        Ok(context)
+    }
+
+    fn held(&self) -> std::sync::MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn idle(&self) -> Option<Duration> {
+        self.spec.resources.timeouts.idle.or_else(|| self.settings.duration("timeouts.idle"))
+    }
+
+    /// Starts the idle time of a context that this process does not hold anew.
+    fn touch(&self) -> Result<(), RigError> {
+        if self.held().attached.is_some() {
+            self.home.touch_context(&self.id, self.idle())?;
         }
+        Ok(())
     }
 
     /// The id.
@@ -277,6 +306,7 @@ impl Context {
                 workdir: &workdir,
                 guest: &self.guest,
                 home: self.home.root(),
+                own_tmp: self.spec.tmp == TmpPolicy::Private && !self.view_refused(),
                 is_conda: self.prefix().join("conda-meta").is_dir(),
             },
         )
@@ -293,14 +323,16 @@ impl Context {
         sink: Sink<'_>,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Output, RigError> {
-        let secrets = environment::secrets(&self.settings, &self.spec)?;
+        let secrets = environment::secrets(&self.settings, &self.spec, interrupted)?;
         let terminal = matches!(options.input, Input::Terminal);
         let marker = format!("ENVHARNESS_RUN={}", envharness_store::random_suffix(16));
         let mut command = self.command(argv, options, &secrets, &marker)?;
+        let plan = self.plan(&self.cwd(options))?;
+        let viewed = plan.is_some();
         configure(
             &mut command,
             &ChildOptions {
-                plan: self.plan(&self.cwd(options))?,
+                plan,
                 // At a terminal the shell's job control and Ctrl-C must reach the command.
                 new_session: !matches!(options.input, Input::Terminal | Input::Inherited),
                 die_with_parent: true,
@@ -313,10 +345,18 @@ impl Context {
             timeout: options.timeout.or(timeouts.run),
             no_output: if terminal { None } else { options.no_output.or(timeouts.no_output) },
         };
-        let result = process::run(&mut command, &marker, options.input, limits, sink, interrupted);
+        let result = process::run(&mut command, &marker, viewed, options.input, limits, sink, interrupted, &mut |tree| self.remember(tree));
         let result = result.map(|output| self.with_hint(output, argv)).map_err(|error| self.explain_start(error, argv));
         self.write_log(argv, &result, &secrets);
+        self.touch()?;
         result
+    }
+
+    /// Pins the namespace of a run that goes on, for the end of the context.
+    fn remember(&self, tree: &Tree) {
+        if let Some(namespace) = tree.namespace.clone().filter(|_| !tree.members().is_empty()) {
+            self.held().namespaces.push(namespace);
+        }
     }
 
     /// Starts a command with piped streams and returns at once.
@@ -324,14 +364,16 @@ impl Context {
     /// # Errors
     /// [`RigError::Start`], [`RigError::Secret`].
     pub fn spawn(&self, argv: &[String], options: &ExecOptions<'_>) -> Result<Running, RigError> {
-        let secrets = environment::secrets(&self.settings, &self.spec)?;
+        let secrets = environment::secrets(&self.settings, &self.spec, &|| false)?;
         let marker = format!("ENVHARNESS_RUN={}", envharness_store::random_suffix(16));
         let mut command = self.command(argv, options, &secrets, &marker)?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let plan = self.plan(&self.cwd(options))?;
+        let viewed = plan.is_some();
         configure(
             &mut command,
             &ChildOptions {
-                plan: self.plan(&self.cwd(options))?,
+                plan,
                 new_session: true,
                 limits: self.process_limits(),
                 ..ChildOptions::default()
@@ -339,8 +381,10 @@ impl Context {
         );
         let child =
             command.spawn().map_err(|source| self.explain_start(RigError::Start { program: argv[0].clone(), source, hint: None }, argv))?;
-        let namespace = envharness_sandbox::mount_namespace(child.id());
-        Ok(Running { child, tree: Tree { marker, namespace } })
+        let namespace = if viewed { Namespace::of(child.id()) } else { None };
+        let tree = Tree { marker, namespace };
+        self.remember(&tree);
+        Ok(Running { child, tree })
     }
 
     fn cwd(&self, options: &ExecOptions<'_>) -> PathBuf {
@@ -365,12 +409,12 @@ impl Context {
                 hint: None,
             });
         }
-        self.started.store(true, Ordering::Relaxed);
         let mut command = Command::new(program);
         command.args(args).env_clear().envs(self.variables()).envs(secrets).envs(&options.env);
         if let Some((name, value)) = marker.split_once('=') {
             command.env(name, value);
         }
+        command.env(PROCESS_OF, &self.id);
         let cwd = self.cwd(options);
         if !self.sees(&cwd) {
             let source = std::io::Error::from(std::io::ErrorKind::NotFound);
@@ -387,10 +431,34 @@ impl Context {
         path.is_dir() || self.place_of(path).is_dir()
     }
 
+    /// Whether `/tmp` is the context's own for a command in `cwd`. In the host's `/tmp` itself it cannot be: the current
+    /// directory stays visible.
+    fn has_own_tmp(&self, cwd: &Path) -> bool {
+        self.spec.tmp == TmpPolicy::Private && cwd != Path::new("/tmp") && !self.view_refused()
+    }
+
+    /// Paths of the host that stay visible, also below `/tmp`.
+    fn kept(&self, cwd: &Path) -> Vec<PathBuf> {
+        let mut kept = vec![self.settings.project.clone(), self.home.root().to_owned(), self.prefix().to_owned()];
+        kept.extend([self.interpreter().prefix.clone(), self.interpreter().path.clone(), PathBuf::from("/tmp/.X11-unix")]);
+        kept.extend(self.spec.base.clone());
+        if cwd.exists() {
+            kept.push(cwd.to_owned());
+        }
+        kept.retain(|path| path.starts_with("/tmp") && path != Path::new("/tmp"));
+        kept
+    }
+
+    /// Whether an absolute path is in the context's own `/tmp`.
+    pub(crate) fn is_own_tmp(&self, path: &Path) -> bool {
+        let cwd = std::env::current_dir().unwrap_or_default();
+        path.starts_with("/tmp") && self.has_own_tmp(&cwd) && !self.kept(&cwd).iter().any(|kept| path.starts_with(kept))
+    }
+
     /// Where an absolute path of the context really lies on the host, if it is the context's own.
     pub(crate) fn place_of(&self, path: &Path) -> PathBuf {
         let own = |base: PathBuf, prefix: &str| path.strip_prefix(prefix).map(|rest| base.join(rest)).unwrap_or_default();
-        if path.starts_with("/tmp") && self.spec.tmp == TmpPolicy::Private {
+        if self.is_own_tmp(path) {
             return own(self.folder().join("tmp"), "/tmp");
         }
         if self.own_folders().iter().any(|folder| path.starts_with(folder)) {
@@ -399,25 +467,33 @@ impl Context {
         path.to_owned()
     }
 
-    /// Absolute folders that uploads made.
+    /// Absolute folders that uploads made: a file each, so that two uploads at once lose none.
     pub(crate) fn own_folders(&self) -> Vec<PathBuf> {
-        let text = fs::read_to_string(self.folder().join("root.list")).unwrap_or_default();
-        text.lines().map(PathBuf::from).collect()
+        let entries = fs::read_dir(self.folder().join("root.d")).into_iter().flatten().flatten();
+        let mut folders: Vec<PathBuf> = entries.filter_map(|entry| fs::read_to_string(entry.path()).ok()).map(PathBuf::from).collect();
+        folders.sort();
+        folders
+    }
+
+    /// Notes an absolute folder that is the context's own.
+    pub(crate) fn add_own_folder(&self, folder: &Path) -> Result<(), RigError> {
+        let text = folder.display().to_string();
+        let list = self.folder().join("root.d");
+        fs::create_dir_all(&list).on("create", &list)?;
+        let name = envharness_spec::Digest::of(&text).hex()[..16].to_owned();
+        envharness_store::write_atomic(&list.join(name), text.as_bytes())?;
+        Ok(())
     }
 
     /// Whether this machine refuses mount namespaces; asked once per process.
     pub(crate) fn view_refused(&self) -> bool {
-        std::thread_local! {
-            static REFUSED: OnceCell<bool> = const { OnceCell::new() };
-        }
-        REFUSED.with(|refused| {
-            *refused.get_or_init(|| {
-                let answer = namespaces_available();
-                if let Err(error) = &answer {
-                    tracing::warn!(%error, "no mount namespaces: /tmp is the host's, and prefixes are read-only by mode alone");
-                }
-                answer.is_err()
-            })
+        static REFUSED: OnceLock<bool> = OnceLock::new();
+        *REFUSED.get_or_init(|| {
+            let answer = namespaces_available();
+            if let Err(error) = &answer {
+                tracing::warn!(%error, "no mount namespaces: /tmp is the host's, and prefixes are read-only by mode alone");
+            }
+            answer.is_err()
         })
     }
 
@@ -425,23 +501,16 @@ impl Context {
         if self.view_refused() {
             return Ok(None);
         }
-        let private = self.spec.tmp == TmpPolicy::Private;
-        let tmp = self.folder().join("tmp");
-        if private {
-            make_tmp(&tmp)?;
-        }
-        let mut keep = vec![self.settings.project.clone(), self.home.root().to_owned(), self.prefix().to_owned()];
-        keep.extend([self.interpreter().prefix.clone(), self.interpreter().path.clone(), PathBuf::from("/tmp/.X11-unix")]);
-        keep.extend(self.spec.base.clone());
-        if !self.place_of(cwd).starts_with(&tmp) || !self.place_of(cwd).is_dir() {
-            keep.push(cwd.to_owned());
+        let tmp = self.has_own_tmp(cwd).then(|| self.folder().join("tmp"));
+        if let Some(tmp) = &tmp {
+            make_tmp(tmp)?;
         }
         let root = self.folder().join("root");
         let folders = self.own_folders().into_iter().map(|path| (root.join(path.strip_prefix("/").unwrap_or(&path)), path)).collect();
         let view = View {
-            tmp: private.then_some(tmp),
-            keep,
-            read_only: vec![self.home.prefixes(), self.home.guest()],
+            tmp,
+            keep: self.kept(cwd),
+            read_only: vec![self.home.prefixes(), self.home.guest(), self.home.bytecode()],
             folders,
             new_root: self.folder().join("newroot"),
             cwd: cwd.to_owned(),
@@ -495,41 +564,43 @@ impl Context {
 
     /// Ends every process of the context; returns who could not be ended.
     pub fn kill_processes(&self) -> Vec<u32> {
-        Tree { marker: format!("ENVHARNESS_CONTEXT={}", self.id), namespace: None }.kill()
+        let pinned = std::mem::take(&mut self.held().namespaces);
+        let mut left = context_tree(&self.id).kill();
+        for namespace in pinned {
+            // Also who changed its environment: the namespace tells.
+            left.extend(Tree { marker: format!("{PROCESS_OF}={}", self.id), namespace: Some(namespace) }.kill());
+        }
+        left
     }
 
-    /// Removes everything in it and leaves it as new.
+    /// Removes everything in it and leaves it as new. Whatever a process put in the place of a folder is removed, not
+    /// followed.
     ///
     /// # Errors
     /// [`RigError::Io`].
     pub fn empty(&self) -> Result<(), RigError> {
         let folder = self.folder();
         for entry in fs::read_dir(&folder).on("list", &folder)?.flatten() {
-            if entry.file_name() == "work" {
-                for inner in fs::read_dir(entry.path()).on("list", &entry.path())?.flatten() {
-                    remove_tree(&inner.path()).on("remove", &inner.path())?;
-                }
-            } else {
-                remove_tree(&entry.path()).on("remove", &entry.path())?;
-            }
+            remove_tree(&entry.path()).on("remove", &entry.path())?;
         }
-        fs::create_dir_all(self.workdir()).on("create", &self.workdir())
+        fs::create_dir(self.workdir()).on("create", &self.workdir())
     }
 
     /// Lets go of the context. Does nothing in a forked child, and nothing the second time.
     ///
     /// # Errors
     /// [`RigError::Store`].
-    pub fn release(&mut self, policy: ExitPolicy) -> Result<(), RigError> {
-        let Some(lease) = self.lease.take() else { return Ok(()) };
-        if self.pid != std::process::id() {
-            drop(lease);
-            return Ok(());
-        }
-        if self.started.load(Ordering::Relaxed) && policy != ExitPolicy::Keep {
+    pub fn release(&self, policy: ExitPolicy) -> Result<(), RigError> {
+        let (lease, prefix) = {
+            let mut held = self.held();
+            held.attached = None;
+            (held.lease.take(), held.prefix.take())
+        };
+        let Some(lease) = lease.filter(|_| self.pid == std::process::id()) else { return Ok(()) };
+        if policy != ExitPolicy::Keep {
             self.kill_processes();
         }
-        let idle = self.spec.resources.timeouts.idle.or_else(|| self.settings.duration("timeouts.idle"));
+        let idle = self.idle();
         match policy {
             ExitPolicy::Destroy => self.home.remove_context(lease)?,
             ExitPolicy::Keep => self.home.set_context(&self.id, State::Idle, Origin::Kept, idle, None)?,
@@ -539,8 +610,18 @@ impl Context {
                 self.home.set_context(&self.id, State::Idle, origin, idle, None)?;
             }
         }
+        drop(prefix);
         Ok(())
     }
+}
+
+/// The variable that marks the processes of a context. Activation does not set it: the caller's own children are not
+/// the context's.
+pub(crate) const PROCESS_OF: &str = "ENVHARNESS_PROCESS_OF";
+
+/// The processes of a context, as far as their environment tells.
+pub(crate) fn context_tree(id: &str) -> Tree {
+    Tree { marker: format!("{PROCESS_OF}={id}"), namespace: None }
 }
 
 /// `/tmp` is open to everybody and sticky, as programs that drop privileges expect.

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use envharness_spec::{Gpu, SecretSource, Spec};
 
 use crate::error::RigError;
+use crate::process::{self, Input, RunLimits};
 use crate::settings::Settings;
 
 /// Variables of the caller that say how its own Python or environment is set up.
@@ -31,6 +33,9 @@ const KEPT: [&str; 4] = ["PYTHONUNBUFFERED", "PYTHONHASHSEED", "PYTHONFAULTHANDL
 /// What hides GPUs, by maker.
 const GPU_VARIABLES: [&str; 4] = ["CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"];
 
+/// A command that gives a secret may ask a vault, but must not hang a run.
+const SECRET_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// What a context adds to the environment.
 pub(crate) struct Place<'a> {
     pub id: &'a str,
@@ -39,6 +44,7 @@ pub(crate) struct Place<'a> {
     pub workdir: &'a Path,
     pub guest: &'a Path,
     pub home: &'a Path,
+    pub own_tmp: bool,
     pub is_conda: bool,
 }
 
@@ -70,6 +76,14 @@ pub(crate) fn of_process(settings: &Settings, spec: &Spec, place: &Place<'_>) ->
     if spec.resources.gpu == Some(Gpu::None) {
         out.extend(GPU_VARIABLES.map(|name| (name.to_owned(), String::new())));
     }
+    if place.own_tmp {
+        // A folder of the host's /tmp would not be there; programs then take /tmp itself.
+        for name in ["TMPDIR", "TMP", "TEMP"] {
+            if out.get(name).is_some_and(|value| value.starts_with("/tmp")) {
+                out.remove(name);
+            }
+        }
+    }
     out.extend(spec.env_vars.iter().map(|(name, value)| (name.clone(), value.clone())));
     out
 }
@@ -87,7 +101,7 @@ fn path(settings: &Settings, bin: &Path) -> String {
 ///
 /// # Errors
 /// [`RigError::Secret`] names the variable, never a value.
-pub(crate) fn secrets(settings: &Settings, spec: &Spec) -> Result<BTreeMap<String, String>, RigError> {
+pub(crate) fn secrets(settings: &Settings, spec: &Spec, interrupted: &dyn Fn() -> bool) -> Result<BTreeMap<String, String>, RigError> {
     let mut out = BTreeMap::new();
     for (name, source) in &spec.secrets {
         let missing = |reason: String| RigError::Secret { name: name.clone(), reason };
@@ -97,9 +111,14 @@ pub(crate) fn secrets(settings: &Settings, spec: &Spec) -> Result<BTreeMap<Strin
             }
             SecretSource::Command(command) => {
                 let (program, args) = command.split_first().ok_or_else(|| missing("its command is empty".into()))?;
-                let output = Command::new(program).args(args).output().map_err(|e| missing(format!("`{program}`: {e}")))?;
-                if !output.status.success() {
-                    return Err(missing(format!("`{program}` ended with {}", output.status)));
+                let marker = format!("ENVHARNESS_RUN={}", envharness_store::random_suffix(16));
+                let limits = RunLimits { timeout: Some(SECRET_TIMEOUT), no_output: None };
+                let mut process = Command::new(program);
+                process.args(args).env("ENVHARNESS_RUN", marker.trim_start_matches("ENVHARNESS_RUN="));
+                let output = process::run(&mut process, &marker, false, Input::Closed, limits, &mut |_, _| {}, interrupted, &mut |_| {})
+                    .map_err(|e| missing(e.to_string()))?;
+                if output.exit_code != 0 {
+                    return Err(missing(format!("`{program}` ended with exit code {}", output.exit_code)));
                 }
                 String::from_utf8_lossy(&output.stdout).trim_end_matches('\n').to_owned()
             }

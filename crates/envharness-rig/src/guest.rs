@@ -44,6 +44,7 @@ pub fn ensure(home: &Home) -> Result<PathBuf, RigError> {
         fs::create_dir_all(parent).on("create", parent)?;
         fs::write(&path, content).on("write", &path)?;
     }
+    home.sync()?;
     match fs::rename(&staged, &target) {
         Ok(()) => {}
         // Another process was first.

@@ -6,7 +6,7 @@ use envharness_sandbox::processes_by_variable;
 use envharness_store::{ContextRow, Origin, State};
 use serde_json::{Value, json};
 
-use crate::context::Payload;
+use crate::context::{PROCESS_OF, Payload};
 use crate::error::RigError;
 use crate::rig::Rig;
 
@@ -27,7 +27,7 @@ impl Rig {
     /// # Errors
     /// [`RigError::Store`].
     pub fn list(&self) -> Result<Vec<ContextInfo>, RigError> {
-        let mut running = processes_by_variable("ENVHARNESS_CONTEXT");
+        let mut running = processes_by_variable(PROCESS_OF);
         Ok(self.home.contexts()?.into_iter().map(|row| self.info(row, &mut running)).collect())
     }
 
@@ -36,7 +36,9 @@ impl Rig {
         let held = row.state.needs_holder() && self.home.is_held(&row.id);
         let state = match row.state {
             State::Idle if !processes.is_empty() => State::Running,
-            state if state.needs_holder() && row.origin != Origin::Kept && !held => State::Error,
+            _ if row.lost_its_holder() && !held => State::Error,
+            // A kept one is nobody's while no process of it runs.
+            State::Running if row.origin == Origin::Kept && processes.is_empty() => State::Idle,
             state => state,
         };
         ContextInfo { row, state, processes }
@@ -48,7 +50,7 @@ impl Rig {
     /// [`RigError::Store`].
     pub fn inspect(&self, id: &str) -> Result<Value, RigError> {
         let row = self.home.find_context(id)?;
-        let info = self.info(row, &mut processes_by_variable("ENVHARNESS_CONTEXT"));
+        let info = self.info(row, &mut processes_by_variable(PROCESS_OF));
         let row = &info.row;
         let mut out = json!({
             "schema": 1,

@@ -62,6 +62,9 @@ pub fn load_spec(path: &Path, settings: &Settings) -> Result<Spec, RigError> {
             None => Err(SpecError::new(&name, "is a folder without a spec").hint("name the file").into()),
         };
     }
+    if fs::metadata(path).is_ok_and(|m| std::os::unix::fs::FileTypeExt::is_fifo(&m.file_type())) {
+        return Err(SpecError::new(&name, "is a pipe, not a file").into());
+    }
     let bytes = fs::read(path).map_err(|source| match source.kind() {
         std::io::ErrorKind::NotFound => {
             let near = nearby(path).map_or_else(|| "check the path".to_owned(), |near| format!("did you mean `{}`?", near.display()));

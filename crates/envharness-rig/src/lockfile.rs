@@ -36,13 +36,19 @@ pub struct LockRequest {
 
 /// The path of a spec's lock: beside the spec's file, else in the store by what was asked.
 pub fn path_of(resolver: &Resolver<'_>, spec: &Spec) -> PathBuf {
-    let stored = || resolver.home.specs().join(format!("{}.lock", &spec.resolution_digest().hex()[..32]));
+    let stored = || {
+        // A relative path means another thing in another folder.
+        let local = spec.pip.iter().any(|requirement| requirement.local_path().is_some()) || !spec.find_links.is_empty();
+        let base = spec.base.as_ref().filter(|_| local).map(|base| base.display().to_string()).unwrap_or_default();
+        let digest = envharness_spec::Digest::of(format!("{}\n{base}", spec.resolution_digest()));
+        resolver.home.specs().join(format!("{}.lock", &digest.hex()[..32]))
+    };
     let Some(file) = &spec.file else { return stored() };
     let beside = match file.file_name().and_then(|name| name.to_str()) {
         Some("envharness.yaml") => file.with_file_name("envharness.lock"),
         // `x.py` and `x.yaml` in one folder must not share a lock, and a pyproject's is the folder's.
         Some("pyproject.toml") => file.with_file_name("envharness.lock"),
-        Some(name) if name.ends_with(".yaml") || name.ends_with(".yml") => file.with_extension("lock"),
+        Some(name) if name.ends_with(".yaml") => file.with_extension("lock"),
         Some(name) => file.with_file_name(format!("{name}.lock")),
         None => return stored(),
     };

@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use envharness_spec::{Digest, Lock, LockedPackage, LockedSource, Platform, Spec};
-use envharness_store::{Acquired, Fault, FileLock, Home, PrefixMeta, PrefixUse};
+use envharness_store::{Acquired, Fault, FileLock, GcOptions, GcReport, Home, PrefixMeta, PrefixUse, packages_against_record};
 use serde_json::json;
 
 use crate::deadline::Deadline;
 use crate::error::{IoContext as _, RigError};
 use crate::event::{Event, Reporter};
-use crate::interpreter::Interpreter;
+use crate::interpreter::{self, Interpreter};
 use crate::settings::Settings;
 use crate::source_tree;
 use crate::uv::{Ran, Uv, tail};
@@ -133,6 +133,9 @@ impl Builder<'_> {
         if !packages.is_empty() {
             self.install(&staged, folder.path(), lock, spec)?;
         }
+        if self.home.was_quarantined(key) || self.settings.flag("verify_builds") {
+            self.check_built(&staged, folder.path(), lock, spec)?;
+        }
         finish(&staged, interpreter, lock.package("pip").is_some())?;
         let meta = PrefixMeta {
             key: key.to_owned(),
@@ -143,6 +146,12 @@ impl Builder<'_> {
             packages: packages.len(),
         };
         self.home.publish(&staged, &meta)?;
+        if let Some(most) = self.settings.bytes("gc.max_size") {
+            let options = GcOptions { max_size: Some(most), ..GcOptions::default() };
+            let mut report = GcReport::default();
+            self.home.collect_prefixes(options, &mut report)?;
+            tracing::debug!(removed = report.prefixes.len(), "size cap");
+        }
         self.reporter.event(&Event::Built { packages: packages.len(), elapsed: started.elapsed() });
         Ok(())
     }
@@ -175,23 +184,48 @@ impl Builder<'_> {
             // uv keeps what it built while pyproject.toml is the same; we go by the whole source.
             args.extend(["--refresh-package".into(), package.name.clone().into()]);
         }
-        let ran = self.run_install(&uv, &args, folder)?;
+        let ran = self.run_install(&uv, spec, &args, folder)?;
         if ran.success {
             return Ok(());
         }
         Err(RigError::Program { program: "uv", action: format!("install `{}`", spec.name), output: tail(&ran.stderr) })
     }
 
+    /// Hashes what was installed against the wheels' own records. What differs came damaged out of the downloads: they
+    /// are fetched again, once.
+    fn check_built(&self, staged: &Path, folder: &Path, lock: &Lock, spec: &Spec) -> Result<(), RigError> {
+        let bad = packages_against_record(staged).on("check", staged)?;
+        if bad.is_empty() {
+            return Ok(());
+        }
+        let message = format!("downloads of {} are damaged; they are fetched again", bad.join(", "));
+        self.reporter.event(&Event::Warning { message, hint: None });
+        let uv = Uv::find(self.settings, self.home)?;
+        let names = bad.iter().filter_map(|name| name.rsplit_once('-')).map(|(name, _)| OsString::from(name));
+        let args: Vec<OsString> = ["cache".into(), "clean".into()].into_iter().chain(names).collect();
+        uv.run(spec, &args, folder, "cleaning downloads", self.deadline, self.reporter)?;
+        let site = staged.join("lib");
+        envharness_store::remove_tree(&site).on("remove", &site)?;
+        envharness_store::remove_tree(&staged.join("bin")).on("remove", staged)?;
+        skeleton(staged, &interpreter::for_lock(self.settings, self.home, &lock.python.version)?)?;
+        self.install(staged, folder, lock, spec)?;
+        let bad = packages_against_record(staged).on("check", staged)?;
+        if bad.is_empty() {
+            return Ok(());
+        }
+        Err(RigError::Program { program: "uv", action: format!("install {} as recorded", bad.join(", ")), output: String::new() })
+    }
+
     /// What is downloaded already needs no question to the index, which saves half of the time.
-    fn run_install(&self, uv: &Uv<'_>, args: &[OsString], folder: &Path) -> Result<Ran, RigError> {
+    fn run_install(&self, uv: &Uv<'_>, spec: &Spec, args: &[OsString], folder: &Path) -> Result<Ran, RigError> {
         if !self.settings.flag("offline") {
             let offline: Vec<OsString> = args.iter().cloned().chain(["--offline".into()]).collect();
-            let ran = uv.run(&offline, folder, "installing", self.deadline, &Attempt(self.reporter))?;
+            let ran = uv.run(spec, &offline, folder, "installing", self.deadline, &Attempt(self.reporter))?;
             if ran.success {
                 return Ok(ran);
             }
         }
-        uv.run(args, folder, "installing", self.deadline, self.reporter)
+        uv.run(spec, args, folder, "installing", self.deadline, self.reporter)
     }
 }
 
@@ -241,7 +275,7 @@ fn link(target: &Path, path: &Path) -> Result<(), RigError> {
 
 const PIP: &str = "#!/bin/sh
 echo \"pip: this environment is shared and read-only.\" >&2
-echo \"hint: add the package to the spec and create again, or set 'writable: true' in the spec\" >&2
+echo \"hint: add the package to the spec and create again\" >&2
 exit 1
 ";
 const ACTIVATE: &str = "# For a POSIX shell: . bin/activate, and later `deactivate`.

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use envharness_sandbox::{Tree, mount_namespace};
+use envharness_sandbox::{Namespace, Tree};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::error::RigError;
@@ -96,18 +96,21 @@ impl Kept {
     }
 }
 
-/// Runs a command to its end.
+/// Runs a command to its end. `left_behind` is told of the tree after a regular end, when parts of it may go on.
 ///
 /// # Errors
 /// [`RigError::Timeout`] with the output so far, [`RigError::Interrupted`], [`RigError::Start`]; in each case the whole
 /// tree is ended first.
+#[expect(clippy::too_many_arguments, reason = "each is another side of a run: what, who, input, limits, output, end")]
 pub fn run(
     command: &mut Command,
     marker: &str,
+    viewed: bool,
     input: Input<'_>,
     limits: RunLimits,
     sink: Sink<'_>,
     interrupted: &dyn Fn() -> bool,
+    left_behind: &mut dyn FnMut(&Tree),
 ) -> Result<Output, RigError> {
     let program = command.get_program().to_string_lossy().into_owned();
     let terminal = matches!(input, Input::Terminal);
@@ -120,7 +123,9 @@ pub fn run(
     command.stderr(if terminal { Stdio::inherit() } else { Stdio::piped() });
     let started = Instant::now();
     let mut child = command.spawn().map_err(|source| RigError::Start { program: program.clone(), source, hint: None })?;
-    let tree = Tree { marker: marker.to_owned(), namespace: mount_namespace(child.id()) };
+    // Only a namespace that the run has to itself tells its processes from others.
+    let namespace = if viewed { Namespace::of(child.id()) } else { None };
+    let tree = Tree { marker: marker.to_owned(), namespace };
     if let (Some(mut stdin), Input::Bytes(bytes)) = (child.stdin.take(), input) {
         // A command that reads nothing must not stop the rest.
         let bytes = bytes.to_vec();
@@ -129,9 +134,19 @@ pub fn run(
     let result = watch(&mut child, &program, limits, sink, interrupted, started);
     if result.is_err() {
         tree.kill();
-        let _ = child.wait();
+        reap(&mut child);
+    } else {
+        left_behind(&tree);
     }
     result
+}
+
+/// Waits for a killed process, but not for one that the kernel cannot end (in an uninterruptible sleep).
+pub(crate) fn reap(child: &mut Child) {
+    let started = Instant::now();
+    while matches!(child.try_wait(), Ok(None)) && started.elapsed() < Duration::from_secs(2) {
+        std::thread::sleep(Duration::from_millis(2));
+    }
 }
 
 fn watch(
@@ -149,7 +164,9 @@ fn watch(
     let ended = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).ok();
     let (mut out, mut err, mut both) = (Kept::default(), Kept::default(), Kept::default());
     let mut last_output = started;
-    let mut status: Option<(ExitStatus, Instant)> = None;
+    // The outer option: it has ended. The inner: its status, unless somebody else took it (SIGCHLD ignored, `wait` by
+    // another part of the process).
+    let mut status: Option<(Option<ExitStatus>, Instant)> = None;
     let mut buffer = vec![0_u8; 64 * 1024];
     while !pipes.is_empty() || status.is_none() {
         let mut fds: Vec<PollFd<'_>> = pipes.iter().map(|(_, fd)| PollFd::new(fd, PollFlags::IN)).collect();
@@ -187,7 +204,11 @@ fn watch(
             pipes.remove(index);
         }
         if status.is_none() {
-            status = child.try_wait().ok().flatten().map(|status| (status, Instant::now()));
+            status = match child.try_wait() {
+                Ok(None) => None,
+                Ok(Some(status)) => Some((Some(status), Instant::now())),
+                Err(_) => Some((None, Instant::now())),
+            };
         }
         if let Some((_, at)) = status
             && at.elapsed() > GRACE
@@ -206,7 +227,9 @@ fn watch(
             return Err(RigError::Timeout { action: format!("`{program}` printed nothing and"), limit, output: printed() });
         }
     }
-    let exit_code = status.map_or(-1, |(status, _)| exit_code(status));
+    let known = status.and_then(|(status, _)| status);
+    let exit_code = known.map_or(-1, exit_code);
+    let hint = known.is_none().then(|| "the exit code is lost: this process ignores SIGCHLD or waits for every child".to_owned());
     let omitted = both.omitted;
     Ok(Output {
         exit_code,
@@ -215,7 +238,7 @@ fn watch(
         logs: both.finish(),
         omitted,
         elapsed: started.elapsed(),
-        hint: None,
+        hint,
     })
 }
 

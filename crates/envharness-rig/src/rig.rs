@@ -301,6 +301,8 @@ impl Rig {
         };
         let spec = payload.spec()?;
         let context = Context::new(self, lease, Origin::Get, payload, &spec, hold, guest::ensure(&self.home)?, true);
+        // Whatever its last user left running is not the next one's.
+        context.kill_processes();
         if fresh {
             context.empty()?;
         }
@@ -330,7 +332,7 @@ impl Rig {
             },
         };
         let spec = payload.spec()?;
-        Ok(Context::attached(self, row, payload, &spec, hold, guest::ensure(&self.home)?))
+        Context::attached(self, row, payload, &spec, hold, guest::ensure(&self.home)?)
     }
 
     /// Ends a context: its processes, its folder, its row.

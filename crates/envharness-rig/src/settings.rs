@@ -11,7 +11,7 @@ use envharness_store::Home;
 use crate::error::RigError;
 
 /// Every setting: its key, its default as text, and what it means.
-pub const SETTINGS: [(&str, &str, &str); 24] = [
+pub const SETTINGS: [(&str, &str, &str); 25] = [
     ("home", "", "where finished environments and all state lie (default: the user's data folder)"),
     ("cache", "", "where downloads lie (default: the user's cache folder)"),
     ("spec", "", "the folder's own spec, for commands without one"),
@@ -28,6 +28,7 @@ pub const SETTINGS: [(&str, &str, &str); 24] = [
     ("allow_insecure_host", "", "hosts whose certificates are not checked"),
     ("link_mode", "hardlink", "how packages come from the cache: hardlink, clone, copy, symlink"),
     ("compile", "lazy", "byte-code: lazy (behind the first create), eager, never"),
+    ("verify_builds", "false", "hash every file of a new environment before it is published"),
     ("limits.cpus", "", "CPU cores of contexts whose spec says nothing"),
     ("limits.memory", "", "memory of contexts whose spec says nothing"),
     ("limits.pids", "", "processes of contexts whose spec says nothing"),
@@ -247,7 +248,7 @@ impl Settings {
                 return Err(self.wrong(key, format!("`{}` is not one of {}", self.text(key), known.join(", "))));
             }
         }
-        for key in ["offline", "no_build"] {
+        for key in ["offline", "no_build", "verify_builds"] {
             if !["true", "false", "1", "0", "yes", "no", "on", "off"].contains(&self.text(key)) {
                 return Err(self.wrong(key, format!("`{}` is neither true nor false", self.text(key))));
             }
@@ -279,6 +280,10 @@ fn read_file(path: &Path, values: &mut BTreeMap<String, (String, Source)>, mirro
     };
     let name = path.display().to_string();
     let root = if name.ends_with(".json") { source::parse_json(&text, &name)? } else { source::parse_yaml(&text, &name)? };
+    if !matches!(root.value, Value::Map(_) | Value::Null) {
+        let message = format!("a settings file is a mapping, not {}", root.value.kind());
+        return Err(RigError::Settings { place: name, message });
+    }
     let mut flat = Vec::new();
     flatten(&root, "", &mut flat);
     for (key, node) in flat {

@@ -5,7 +5,6 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
-use envharness_spec::TmpPolicy;
 use rustix::fs::{AtFlags, Mode, OFlags};
 
 use crate::context::Context;
@@ -24,9 +23,9 @@ pub struct Transferred {
 pub type Progress<'a> = &'a mut dyn FnMut(u64);
 
 struct Target {
-    /// A folder that is the context's, opened without following links.
+    /// The context's folder, or for a download a folder of the host.
     base: PathBuf,
-    /// Below it.
+    /// Below it; no component is followed through a link.
     relative: PathBuf,
 }
 
@@ -52,6 +51,9 @@ impl Context {
     /// [`RigError::Transfer`]; a file that was there is then as it was.
     pub fn upload(&self, source: &Path, target: &Path, progress: Progress<'_>) -> Result<Transferred, RigError> {
         let metadata = fs::metadata(source).map_err(|error| failed_io("upload", source, &error))?;
+        if !metadata.is_dir() && !metadata.is_file() {
+            return Err(failed("upload", source, "it is neither a file nor a folder"));
+        }
         let place = self.target("upload", target, source)?;
         let base = open_base("upload", &place.base)?;
         let mut moved = Transferred::default();
@@ -85,72 +87,62 @@ impl Context {
         let directory = target.as_os_str().to_string_lossy().ends_with('/');
         let name = source.file_name().map(PathBuf::from).unwrap_or_default();
         let target = if directory { target.join(name) } else { target.to_owned() };
+        let own = |folder: &str, rest: &Path| Ok(Target { base: self.folder(), relative: Path::new(folder).join(inside(direction, rest)?) });
         if !target.is_absolute() {
-            return Ok(Target { base: self.workdir(), relative: inside(direction, &target)? });
+            return own("work", &target);
         }
         if let Ok(rest) = target.strip_prefix(self.workdir()) {
-            return Ok(Target { base: self.workdir(), relative: inside(direction, rest)? });
+            return own("work", rest);
         }
-        let host = host_part(&target);
-        let private_tmp = self.spec().tmp == TmpPolicy::Private;
         let refused = |reason: String| RigError::Transfer {
             direction,
             path: target.display().to_string(),
             reason,
             hint: Some("use a relative path: it begins at the context's workdir".into()),
         };
+        inside(direction, &target)?;
         if self.view_refused() {
             return Err(refused("this machine refuses mount namespaces, and so folders of a context's own".into()));
         }
-        if target.starts_with("/tmp") && private_tmp {
-            let base = self.folder().join("tmp");
-            fs::create_dir_all(&base).map_err(|error| failed_io(direction, &base, &error))?;
-            return Ok(Target { base, relative: inside(direction, target.strip_prefix("/tmp").unwrap_or(&target))? });
+        if self.is_own_tmp(&target) {
+            return own("tmp", target.strip_prefix("/tmp").unwrap_or(&target));
         }
         let owned = self.own_folders();
-        let folder = match owned.iter().find(|folder| target.starts_with(folder)) {
-            Some(folder) => folder.clone(),
-            None => {
-                let parent = target.parent().unwrap_or(Path::new("/"));
-                if parent == host || target.exists() {
-                    return Err(refused(format!(
-                        "the host has the folder `{}`, and nothing of the host is covered or written",
-                        host.display()
-                    )));
-                }
-                // The first folder that the host does not have becomes the context's.
-                let first = parent.strip_prefix(&host).ok().and_then(|rest| rest.components().next());
-                first.map_or(parent.to_owned(), |first| host.join(first))
+        if !owned.iter().any(|folder| target.starts_with(folder)) {
+            let host = host_part(&target);
+            let parent = target.parent().unwrap_or(Path::new("/"));
+            if parent == host || target.exists() {
+                return Err(refused(format!("the host has the folder `{}`, and nothing of the host is covered or written", host.display())));
             }
-        };
-        let base = self.folder().join("root").join(folder.strip_prefix("/").unwrap_or(&folder));
-        fs::create_dir_all(&base).map_err(|error| failed_io(direction, &base, &error))?;
-        if !owned.contains(&folder) {
-            let list: String = owned.iter().chain([&folder]).map(|f| format!("{}\n", f.display())).collect();
-            envharness_store::write_atomic(&self.folder().join("root.list"), list.as_bytes())?;
+            // Behind a link the folder would have to be made on the host.
+            if host.canonicalize().is_ok_and(|real| real != host) {
+                return Err(refused(format!("`{}` is a symlink of the host", host.display())));
+            }
+            // The first folder that the host does not have becomes the context's.
+            let first = parent.strip_prefix(&host).ok().and_then(|rest| rest.components().next());
+            let folder = first.map_or(parent.to_owned(), |first| host.join(first));
+            let base = self.folder().join("root").join(folder.strip_prefix("/").unwrap_or(&folder));
+            fs::create_dir_all(&base).map_err(|error| failed_io(direction, &base, &error))?;
+            self.add_own_folder(&folder)?;
         }
-        let relative = inside(direction, target.strip_prefix(&folder).unwrap_or(&target))?;
-        Ok(Target { base, relative })
+        own("root", target.strip_prefix("/").unwrap_or(&target))
     }
 
     /// Where a download comes from: the context's own folders only.
     fn source(&self, source: &Path) -> Result<Target, RigError> {
         let direction = "download";
+        let own = |folder: &str, rest: &Path| Ok(Target { base: self.folder(), relative: Path::new(folder).join(inside(direction, rest)?) });
         if !source.is_absolute() {
-            return Ok(Target { base: self.workdir(), relative: inside(direction, source)? });
+            return own("work", source);
         }
         if let Ok(rest) = source.strip_prefix(self.workdir()) {
-            return Ok(Target { base: self.workdir(), relative: inside(direction, rest)? });
+            return own("work", rest);
         }
-        if source.starts_with("/tmp") && self.spec().tmp == TmpPolicy::Private && !self.view_refused() {
-            return Ok(Target {
-                base: self.folder().join("tmp"),
-                relative: inside(direction, source.strip_prefix("/tmp").unwrap_or(source))?,
-            });
+        if self.is_own_tmp(source) {
+            return own("tmp", source.strip_prefix("/tmp").unwrap_or(source));
         }
-        if let Some(folder) = self.own_folders().iter().find(|folder| source.starts_with(folder)) {
-            let base = self.folder().join("root").join(folder.strip_prefix("/").unwrap_or(folder));
-            return Ok(Target { base, relative: inside(direction, source.strip_prefix(folder).unwrap_or(source))? });
+        if self.own_folders().iter().any(|folder| source.starts_with(folder)) {
+            return own("root", source.strip_prefix("/").unwrap_or(source));
         }
         // A path backend shares the rest of the file system with its caller.
         let base = source.parent().unwrap_or(Path::new("/")).to_owned();
@@ -270,7 +262,11 @@ fn upload_tree(source: &Path, base: &OwnedFd, relative: &Path, moved: &mut Trans
             });
             result.map_err(|error| failed_io("upload", entry.path(), &error))?;
         } else if entry.file_type().is_dir() {
-            let result = walk(base, &target.join("x"), true).map(drop);
+            let result = walk(base, &target.join("x"), true).and_then(|(folder, _)| {
+                use std::os::unix::fs::PermissionsExt as _;
+                let mode = fs::metadata(entry.path())?.permissions().mode() & 0o777;
+                Ok(rustix::fs::fchmod(&folder, Mode::from_raw_mode(mode | 0o700))?)
+            });
             result.map_err(|error| failed_io("upload", entry.path(), &error))?;
         }
     }
@@ -298,9 +294,10 @@ fn download_any(
     match stat.st_mode & 0o170_000 {
         0o100_000 => save_file(opened, stat.st_mode & 0o777, source, target, moved, progress),
         0o040_000 => {
-            fs::create_dir_all(target).map_err(|error| failed_io("download", target, &error))?;
+            make_folder(target, stat.st_mode & 0o777).map_err(|error| failed_io("download", target, &error))?;
             let entries = rustix::fs::Dir::read_from(opened.as_fd()).map_err(|errno| fail(errno.into()))?;
-            for entry in entries.flatten() {
+            for entry in entries {
+                let entry = entry.map_err(|errno| fail(errno.into()))?;
                 let name = PathBuf::from(entry.file_name().to_string_lossy().into_owned());
                 if name == Path::new(".") || name == Path::new("..") {
                     continue;
@@ -314,12 +311,27 @@ fn download_any(
                     std::os::unix::fs::symlink(link, &path).map_err(|error| failed_io("download", &path, &error))?;
                     continue;
                 }
-                download_any(&opened, &name, &source.join(&name), &target.join(&name), moved, progress)?;
+                let path = target.join(&name);
+                // What an earlier download left as a link must not lead this one elsewhere.
+                if fs::symlink_metadata(&path).is_ok_and(|m| m.is_symlink()) {
+                    fs::remove_file(&path).map_err(|error| failed_io("download", &path, &error))?;
+                }
+                download_any(&opened, &name, &source.join(&name), &path, moved, progress)?;
             }
             Ok(())
         }
         _ => Err(failed("download", source, "it is neither a file nor a folder")),
     }
+}
+
+/// Makes a folder with a mode, its owner's rights added: what follows must be written into it.
+fn make_folder(path: &Path, mode: u32) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt as _;
+    if path.is_dir() {
+        return Ok(());
+    }
+    fs::create_dir_all(path)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(mode | 0o700))
 }
 
 fn save_file(

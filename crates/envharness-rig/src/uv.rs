@@ -15,6 +15,7 @@ use envharness_store::Home;
 use crate::deadline::Deadline;
 use crate::error::RigError;
 use crate::event::{Event, Reporter};
+use crate::process::reap;
 use crate::settings::Settings;
 
 /// Variables that uv may see beside `HOME` and `PATH`: the network, certificates, credentials, compilers.
@@ -100,15 +101,21 @@ impl<'a> Uv<'a> {
         Ok(format!("{} at {program}", String::from_utf8_lossy(&output.stdout).trim()))
     }
 
-    /// Arguments that name indexes and find-links of a spec, mirrors applied.
+    /// Variables that name the indexes of a spec, mirrors applied: an address may hold credentials, and arguments are
+    /// there for every user to see.
+    fn index_variables(&self, spec: &Spec) -> Vec<(&'static str, String)> {
+        let indexes = effective_indexes(self.settings, spec);
+        let others: Vec<String> = indexes.iter().filter(|i| !i.default).map(|i| format!("{}={}", i.name, i.url)).collect();
+        let mut out: Vec<(&'static str, String)> = indexes.iter().find(|i| i.default).map(|i| ("UV_DEFAULT_INDEX", i.url.clone())).into_iter().collect();
+        if !others.is_empty() {
+            out.push(("UV_INDEX", others.join(" ")));
+        }
+        out
+    }
+
+    /// Arguments that name find-links and the like of a spec.
     pub fn index_args(&self, spec: &Spec) -> Vec<OsString> {
         let mut args: Vec<OsString> = Vec::new();
-        let indexes = effective_indexes(self.settings, spec);
-        for index in indexes {
-            let value = if index.default { index.url.clone() } else { format!("{}={}", index.name, index.url) };
-            args.push(if index.default { "--default-index" } else { "--index" }.into());
-            args.push(value.into());
-        }
         for place in spec.find_links.iter().cloned().chain(self.settings.list("find_links")) {
             let path = if place.contains("://") { PathBuf::from(place) } else { spec.base.clone().unwrap_or_default().join(place) };
             args.extend(["--find-links".into(), path.into_os_string()]);
@@ -126,17 +133,18 @@ impl<'a> Uv<'a> {
     ///
     /// # Errors
     /// [`RigError::Timeout`], [`RigError::Interrupted`], [`RigError::Start`]; a failure of `uv` itself is in [`Ran`].
-    pub fn run(&self, args: &[OsString], cwd: &Path, action: &str, deadline: Deadline, reporter: &dyn Reporter) -> Result<Ran, RigError> {
+    pub fn run(&self, spec: &Spec, args: &[OsString], cwd: &Path, action: &str, deadline: Deadline, reporter: &dyn Reporter) -> Result<Ran, RigError> {
         let marker = format!("ENVHARNESS_RUN=uv-{}", envharness_store::random_suffix(12));
         let mut command = self.command(args, cwd, &marker);
+        command.envs(self.index_variables(spec));
         configure(&mut command, &ChildOptions { new_session: true, die_with_parent: true, ..ChildOptions::default() });
-        tracing::debug!(?command, "uv");
+        tracing::debug!(program = %self.program.display(), ?args, "uv");
         let mut child =
             command.spawn().map_err(|source| RigError::Start { program: self.program.display().to_string(), source, hint: None })?;
         let result = self.watch(&mut child, action, deadline, reporter);
         if result.is_err() {
             Tree { marker, namespace: None }.kill();
-            let _ = child.wait();
+            reap(&mut child);
         }
         result
     }

@@ -13,5 +13,5 @@ mod view;
 pub use child::{ChildOptions, configure};
 pub use limits::{Enforcer, Limit, Limits};
 pub use plan::{Plan, PlanError};
-pub use tree::{Tree, lower_priority, mount_namespace, processes_by_variable};
+pub use tree::{Namespace, Tree, lower_priority, processes_by_variable};
 pub use view::{View, ViewError, namespaces_available};

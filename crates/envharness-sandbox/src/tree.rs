@@ -2,20 +2,39 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 
 /// Recognises the processes of a run: by a variable in the environment they started with, or by the mount namespace
 /// that the run has to itself. `setsid`, double forks and ignored signals change neither.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Tree {
     /// `NAME=value`, unique to the run or the context.
     pub marker: String,
     /// The run's mount namespace, when it has one of its own.
-    pub namespace: Option<u64>,
+    pub namespace: Option<Namespace>,
 }
 
-/// The mount namespace of a process.
-pub fn mount_namespace(pid: u32) -> Option<u64> {
+/// A mount namespace, pinned: while this value lives its number cannot pass to another one.
+#[derive(Debug, Clone)]
+pub struct Namespace {
+    inode: u64,
+    _pin: Arc<fs::File>,
+}
+
+impl Namespace {
+    /// The mount namespace of a process that runs.
+    pub fn of(pid: u32) -> Option<Self> {
+        use std::os::unix::fs::MetadataExt as _;
+        let pin = fs::File::open(format!("/proc/{pid}/ns/mnt")).ok()?;
+        Some(Self { inode: pin.metadata().ok()?.ino(), _pin: Arc::new(pin) })
+    }
+}
+
+/// The number of a process's mount namespace.
+fn mount_namespace(pid: u32) -> Option<u64> {
     let link = fs::read_link(format!("/proc/{pid}/ns/mnt")).ok()?;
     link.to_string_lossy().trim_start_matches("mnt:[").trim_end_matches(']').parse().ok()
 }
@@ -45,8 +64,7 @@ impl Tree {
     /// Live processes of the tree, this one never.
     pub fn members(&self) -> Vec<u32> {
         let own = std::process::id();
-        let own_namespace = mount_namespace(own);
-        let namespace = self.namespace.filter(|ns| Some(*ns) != own_namespace);
+        let namespace = self.foreign_namespace();
         let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
         let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
         pids.filter(|pid| *pid != own && self.is_member(*pid, namespace) && !is_zombie(*pid)).collect()
@@ -69,7 +87,7 @@ impl Tree {
                 return members;
             }
             for pid in &members {
-                signal(*pid, libc::SIGKILL);
+                self.signal(*pid, Signal::KILL);
             }
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -78,17 +96,30 @@ impl Tree {
     /// Asks all of the tree to end.
     pub fn terminate(&self) {
         for pid in self.members() {
-            signal(pid, libc::SIGTERM);
+            self.signal(pid, Signal::TERM);
         }
     }
-}
 
-fn signal(pid: u32, signal: i32) {
-    if let Ok(pid) = i32::try_from(pid)
-        && pid > 1
-    {
-        // SAFETY: takes numbers only; `pid > 1` keeps groups and init out.
-        unsafe { libc::kill(pid, signal) };
+    /// Signals a member. The number may have passed to a stranger since the scan: a descriptor pins the process, which
+    /// is then looked at again.
+    fn signal(&self, pid: u32, signal: Signal) {
+        let Some(pid) = i32::try_from(pid).ok().filter(|pid| *pid > 1).and_then(Pid::from_raw) else { return };
+        let number = pid.as_raw_nonzero().get().unsigned_abs();
+        match pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(pinned) if self.is_member(number, self.foreign_namespace()) => {
+                let _ = pidfd_send_signal(&pinned, signal);
+            }
+            Err(rustix::io::Errno::NOSYS) => {
+                let _ = kill_process(pid, signal);
+            }
+            Ok(_) | Err(_) => {}
+        }
+    }
+
+    /// The run's namespace, unless it is this process's own.
+    fn foreign_namespace(&self) -> Option<u64> {
+        let inode = self.namespace.as_ref()?.inode;
+        (Some(inode) != mount_namespace(std::process::id())).then_some(inode)
     }
 }
 

@@ -118,6 +118,10 @@ impl View {
             let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
             let here = self.new_root.join(path.strip_prefix("/").unwrap_or(&path));
             let Ok(kind) = entry.file_type() else { continue };
+            if kind.is_symlink() && targets.iter().any(|t| t.first() == Some(&name)) {
+                // It came after the upload; followed, a mount point would be made on the host.
+                continue;
+            }
             if kind.is_symlink() {
                 if let Ok(target) = fs::read_link(&path) {
                     plan.calls.push(Call::Symlink { target: c_path(&target)?, path: c_path(&here)? });
@@ -171,12 +175,11 @@ fn privileged() -> bool {
 
 /// Flags of the mount below a path: a user namespace may add restrictions to them and must not drop any.
 fn mount_flags(path: &Path) -> u64 {
-    const PAIRS: [(u64, u64); 5] = [
+    // Access-time flags are left as they are when none is given (mount(2), "MS_REMOUNT").
+    const PAIRS: [(u64, u64); 3] = [
         (libc::ST_NOSUID, libc::MS_NOSUID),
         (libc::ST_NODEV, libc::MS_NODEV),
         (libc::ST_NOEXEC, libc::MS_NOEXEC),
-        (libc::ST_NOATIME, libc::MS_NOATIME),
-        (libc::ST_RELATIME, libc::MS_RELATIME),
     ];
     let flags = rustix::fs::statvfs(path).map_or(0, |stat| stat.f_flag.bits());
     PAIRS.iter().filter(|(st, _)| flags & st != 0).fold(0, |all, (_, ms)| all | ms)

@@ -118,11 +118,19 @@ pub(crate) fn spec_from_node(root: &Node, file: &str, default_name: &str, files:
     Ok(spec)
 }
 
+/// More requirements than any environment has; a longer list is a mistake or an attack.
+const MOST_REQUIREMENTS: usize = 20_000;
+
 /// Sorts, removes what `-r` files repeat, and refuses what collides.
 pub(crate) fn finish(spec: &mut Spec, file: &str) -> Result<(), SpecError> {
-    let mut kept: Vec<Requirement> = Vec::with_capacity(spec.pip.len());
+    if spec.pip.len() > MOST_REQUIREMENTS {
+        let message = format!("{} requirements are more than a spec may have ({MOST_REQUIREMENTS})", spec.pip.len());
+        return Err(SpecError::new(file, message));
+    }
+    let mut kept: BTreeMap<Option<String>, Vec<Requirement>> = BTreeMap::new();
     for requirement in std::mem::take(&mut spec.pip) {
-        for other in &kept {
+        let kept = kept.entry(requirement.name.clone()).or_default();
+        for other in kept.iter() {
             if requirement.collides_with(other) {
                 let place = |r: &Requirement| spec.lines.get(&r.to_string()).map(|l| format!(" ({l})")).unwrap_or_default();
                 let message = format!("`{requirement}`{} collides with `{other}`{}", place(&requirement), place(other));
@@ -134,8 +142,8 @@ pub(crate) fn finish(spec: &mut Spec, file: &str) -> Result<(), SpecError> {
             kept.push(requirement);
         }
     }
-    kept.sort();
-    spec.pip = kept;
+    spec.pip = kept.into_values().flatten().collect();
+    spec.pip.sort();
     spec.constraints.sort();
     spec.constraints.dedup();
     spec.conda.sort();
@@ -269,7 +277,7 @@ impl Reader<'_> {
             "dependencies" => self.dependencies(spec, node, path)?,
             "deps" | "pip_deps" | "pip" => self.pip(spec, node, path)?,
             "conda_deps" | "conda" => self.conda(spec, node, path)?,
-            "channels" | "conda_channels" => spec.channels.extend(self.plain_list(node, path)?),
+            "channels" | "conda_channels" => spec.channels.extend(self.places(node, path)?),
             "constraints" => {
                 for (text, item) in self.texts(node, path)? {
                     spec.constraints.push(self.requirement(&text, item, path)?);
@@ -291,7 +299,7 @@ impl Reader<'_> {
                     spec.indexes.push(Index { name: format!("extra-{}", i + 1), url, default: false });
                 }
             }
-            "find_links" => spec.find_links.extend(self.plain_list(node, path)?),
+            "find_links" => spec.find_links.extend(self.places(node, path)?),
             "no_build" => spec.no_build = self.flag(node, path)?,
             "prerelease" => spec.prerelease = self.flag(node, path)?,
             "writable" => spec.writable = self.flag(node, path)?,
@@ -374,7 +382,7 @@ impl Reader<'_> {
                     match key.text.replace('-', "_").as_str() {
                         "pip" => self.pip(spec, value, &path)?,
                         "conda" => self.conda(spec, value, &path)?,
-                        "channels" | "conda_channels" => spec.channels.extend(self.plain_list(value, &path)?),
+                        "channels" | "conda_channels" => spec.channels.extend(self.places(value, &path)?),
                         "constraints" => {
                             for (text, item) in self.texts(value, &path)? {
                                 spec.constraints.push(self.requirement(&text, item, &path)?);
@@ -409,7 +417,8 @@ impl Reader<'_> {
                 continue;
             }
             let requirement = self.requirement(&text, item, &path)?;
-            if let Some(first) = spec.pip.iter().find(|other| other.repeats(&requirement)) {
+            let same = |other: &&Requirement| other.name == requirement.name && other.repeats(&requirement);
+            if let Some(first) = spec.pip.iter().find(same) {
                 let error = self.error(item, &path, format!("`{first}` stands twice"));
                 return Err(error.hint("keep one of the two"));
             }
@@ -435,6 +444,16 @@ impl Reader<'_> {
             spec.conda.push(text);
         }
         Ok(())
+    }
+
+    /// Names, paths or URLs without credentials.
+    fn places(&self, node: &Node, path: &str) -> Result<Vec<String>, SpecError> {
+        let mut out = Vec::new();
+        for (text, item) in self.texts(node, path)? {
+            refuse_credentials(&text).map_err(|(message, hint)| self.error(item, path, message).hint(hint.unwrap_or_default()))?;
+            out.push(text);
+        }
+        Ok(out)
     }
 
     fn plain_list(&self, node: &Node, path: &str) -> Result<Vec<String>, SpecError> {

@@ -115,6 +115,14 @@ pub struct ContextRow {
     pub error: Option<String>,
 }
 
+impl ContextRow {
+    /// Whether a free lease means that its holder died: always while it is being created, and while it runs unless it
+    /// belongs to its maker.
+    pub fn lost_its_holder(&self) -> bool {
+        self.state == State::Creating || (self.state == State::Running && self.origin != Origin::Kept)
+    }
+}
+
 /// What a new context is made of.
 #[derive(Debug, Clone)]
 pub struct NewContext {
@@ -257,7 +265,14 @@ impl Home {
     /// # Errors
     /// [`StoreError::Io`].
     pub fn try_lease(&self, id: &str) -> Result<Option<Lease>, StoreError> {
-        Ok(FileLock::try_acquire(&self.lease_path(id), true)?.map(|lock| Lease { id: id.to_owned(), lock }))
+        for attempt in 0..4 {
+            if let Some(lock) = FileLock::try_acquire(&self.lease_path(id), true)? {
+                return Ok(Some(Lease { id: id.to_owned(), lock }));
+            }
+            // Somebody who only asks whether it is held lets go at once.
+            std::thread::sleep(Duration::from_millis(attempt));
+        }
+        Ok(None)
     }
 
     /// Takes the lease from a live holder: its lock file is replaced, and what it still holds guards nothing.
@@ -270,9 +285,38 @@ impl Home {
         self.try_lease(id)?.ok_or_else(|| StoreError::InUse(id.to_owned()))
     }
 
-    /// Whether a live process holds the context.
+    /// Whether a live process holds the context. Asked with a shared lock, which stands in nobody's way but a taker's.
     pub fn is_held(&self, id: &str) -> bool {
-        self.lease_path(id).exists() && matches!(FileLock::try_acquire(&self.lease_path(id), true), Ok(None))
+        self.lease_path(id).exists() && matches!(FileLock::try_acquire(&self.lease_path(id), false), Ok(None))
+    }
+
+    /// Keeps a context that this process works with, but does not hold, from `gc`.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`].
+    pub fn attach_lock(&self, id: &str) -> Result<FileLock, StoreError> {
+        FileLock::acquire(&self.lock(&format!("{id}.attached")), false, |_| Ok(()))
+    }
+
+    /// The lease of a context that may be swept, judged again with the lease in hand; `None` when somebody was faster.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn lease_to_sweep(&self, id: &str, kept_too: bool) -> Result<Option<Lease>, StoreError> {
+        let Some(lease) = self.try_lease(id)? else { return Ok(None) };
+        let Some(attached) = FileLock::try_acquire(&self.lock(&format!("{id}.attached")), true)? else { return Ok(None) };
+        let row = match self.find_context(id) {
+            Ok(row) if row.id == id => row,
+            Ok(_) | Err(StoreError::NoContext(_)) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let lost = row.lost_its_holder();
+        let expired = row.expires.is_some_and(|at| at < crate::now()) && (kept_too || row.origin != Origin::Kept);
+        if !lost && !(expired && row.state != State::Creating) {
+            return Ok(None);
+        }
+        attached.remove();
+        Ok(Some(lease))
     }
 
     /// Changes a context's state and owner and starts its idle time anew.
@@ -368,6 +412,7 @@ impl Home {
         self.database_call(|db| db.execute("DELETE FROM contexts WHERE id = ?1", [&lease.id]))?;
         let folder = self.context(&lease.id);
         self.fs.remove_tree(&folder).on("remove", &folder)?;
+        let _ = self.fs.remove_file(&self.lock(&format!("{}.attached", lease.id)));
         lease.lock.remove();
         Ok(())
     }
@@ -404,7 +449,7 @@ impl Home {
             let expired = statement.query_map(params![crate::now(), limit], from_row)?.collect::<Result<Vec<_>, _>>()?;
             Ok((held, expired))
         })?;
-        rows.retain(|row| row.origin != Origin::Kept && !self.is_held(&row.id));
+        rows.retain(|row| row.lost_its_holder() && !self.is_held(&row.id));
         for row in expired {
             if !rows.iter().any(|other| other.id == row.id) && !self.is_held(&row.id) {
                 rows.push(row);

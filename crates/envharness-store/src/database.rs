@@ -1,8 +1,8 @@
 //! The state database: opening, migrating, and staying usable over `fork`.
 //!
 //! One connection per process and store sits behind one mutex. A fork takes the mutex first (the Python package
-//! registers the hooks), so a child never inherits a call half done; it leaves the parent's connection alone, unclosed,
-//! as SQLite asks, and opens its own.
+//! registers the hooks) and closes the connections: SQLite keeps locks per process, and a child that inherited its
+//! tables would believe in locks that it does not hold. Both sides open anew when they need to.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -37,7 +37,7 @@ const MIGRATIONS: [&str; 1] = ["
 "];
 
 struct Open {
-    pid: u32,
+    file: Option<(u64, u64)>,
     connection: Connection,
 }
 
@@ -53,9 +53,13 @@ thread_local! {
     static HELD: RefCell<Option<Held>> = const { RefCell::new(None) };
 }
 
-/// Waits until no call is under way, and keeps others out until the fork is done.
+/// Waits until no call is under way, closes the connections, and keeps others out until the fork is done.
 pub fn before_fork() {
-    HELD.with_borrow_mut(|held| *held = Some((all(), crate::flock::held())));
+    HELD.with_borrow_mut(|held| {
+        let mut connections = all();
+        *connections = None;
+        *held = Some((connections, crate::flock::held()));
+    });
 }
 
 /// Lets calls go on.
@@ -63,11 +67,10 @@ pub fn after_fork_in_parent() {
     HELD.with_borrow_mut(|held| *held = None);
 }
 
-/// Forgets the parent's connections without closing them, closes copies of its locks, and lets calls go on.
+/// Closes copies of the parent's locks, and lets calls go on.
 pub fn after_fork_in_child() {
     HELD.with_borrow_mut(|held| {
-        if let Some((connections, locks)) = held.as_mut() {
-            std::mem::forget(connections.take());
+        if let Some((_, locks)) = held.as_mut() {
             for fd in locks.drain(..) {
                 // The child's copy of a descriptor that a `FileLock` of the parent owns: closed here once, since a
                 // `FileLock` from another process never closes its own.
@@ -93,16 +96,17 @@ impl Home {
         let path = self.database();
         let mut guard = all();
         let map = guard.get_or_insert_with(HashMap::new);
-        let pid = std::process::id();
-        if let Some(open) = map.get(&path)
-            && (open.pid != pid || !path.exists())
-        {
-            // Another pid: the parent's connection, not ours to close. Or the store was removed under us.
-            std::mem::forget(map.remove(&path));
+        let file = identity(&path);
+        // The store may have been removed and made anew under us.
+        if map.get(&path).is_some_and(|open| open.file != file) {
+            map.remove(&path);
         }
         let open = match map.entry(path.clone()) {
             std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
-            std::collections::hash_map::Entry::Vacant(entry) => entry.insert(Open { pid, connection: open(&path)? }),
+            std::collections::hash_map::Entry::Vacant(entry) => {
+                let connection = open(&path)?;
+                entry.insert(Open { file: identity(&path), connection })
+            }
         };
         work(&mut open.connection).map_err(|source| StoreError::Database { path, source })
     }
@@ -118,6 +122,11 @@ impl Home {
             Ok(lines.into_iter().filter(|line| line != "ok").collect())
         })
     }
+}
+
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt as _;
+    std::fs::metadata(path).ok().map(|m| (m.dev(), m.ino()))
 }
 
 fn open(path: &Path) -> Result<Connection, StoreError> {

@@ -11,7 +11,7 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::error::{IoContext as _, StoreError};
 
-/// Descriptors of all locks of this process, so that a forked child can close its copies.
+/// Descriptors of all exclusive locks of this process, so that a forked child can close its copies.
 static HELD: Mutex<Vec<RawFd>> = Mutex::new(Vec::new());
 
 pub(crate) fn held() -> MutexGuard<'static, Vec<RawFd>> {
@@ -27,16 +27,20 @@ pub struct FileLock {
     file: Option<File>,
     path: PathBuf,
     pid: u32,
+    exclusive: bool,
 }
 
 impl Drop for FileLock {
     fn drop(&mut self) {
         let Some(file) = self.file.take() else { return };
-        if self.pid == std::process::id() {
+        if self.pid == std::process::id() || !self.exclusive {
             let mut all = held();
             all.retain(|known| *known != file.as_raw_fd());
-            // Not by closing alone: a child forked a moment ago may not have closed its copy yet.
-            let _ = flock(&file, FlockOperation::Unlock);
+            // Not by closing alone: a child forked a moment ago may not have closed its copy yet. A shared lock is
+            // what keeps a prefix, and a child goes on using that after its parent has ended.
+            if self.exclusive {
+                let _ = flock(&file, FlockOperation::Unlock);
+            }
             drop(file);
         } else {
             // The hook closed this descriptor; its number may be somebody else's by now.
@@ -68,6 +72,8 @@ impl FileLock {
     pub fn try_acquire(path: &Path, exclusive: bool) -> Result<Option<Self>, StoreError> {
         let operation = if exclusive { FlockOperation::NonBlockingLockExclusive } else { FlockOperation::NonBlockingLockShared };
         loop {
+            // Nobody forks between the opening and the entry in the list.
+            let mut all = held();
             // Opened for reading and writing: some network file systems refuse to lock a read-only descriptor.
             let file =
                 OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path).on("open the lock", path)?;
@@ -81,8 +87,10 @@ impl FileLock {
             let same = std::fs::metadata(path)
                 .is_ok_and(|now| file.metadata().is_ok_and(|mine| (now.dev(), now.ino()) == (mine.dev(), mine.ino())));
             if same {
-                held().push(file.as_raw_fd());
-                return Ok(Some(Self { file: Some(file), path: path.to_owned(), pid: std::process::id() }));
+                if exclusive {
+                    all.push(file.as_raw_fd());
+                }
+                return Ok(Some(Self { file: Some(file), path: path.to_owned(), pid: std::process::id(), exclusive }));
             }
         }
     }

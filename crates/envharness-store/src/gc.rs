@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use crate::error::{IoContext as _, StoreError};
-use crate::files::read_text;
 use crate::home::Home;
 
 /// What `gc` may take.
@@ -38,6 +37,33 @@ impl Home {
     /// # Errors
     /// [`StoreError`].
     pub fn collect(&self, options: GcOptions, report: &mut GcReport) -> Result<(), StoreError> {
+        if !options.dry_run {
+            for key in self.prefixes_without_row()? {
+                if !self.adopt_prefix(&key)? && self.remove_prefix(&key)? {
+                    report.leftovers += 1;
+                }
+            }
+        }
+        self.collect_prefixes(options, report)?;
+        if options.dry_run {
+            return Ok(());
+        }
+        for lease in self.context_folders_without_row()? {
+            self.remove_context(lease)?;
+            report.leftovers += 1;
+        }
+        report.leftovers += self.sweep_temporaries(usize::MAX / 8, None)?;
+        report.leftovers += self.empty_quarantine(options.max_age)?;
+        self.sweep_records()?;
+        self.sweep_logs(options.max_age)?;
+        self.sweep_locks()
+    }
+
+    /// The prefixes' part of [`Home::collect`], which a publication runs too when there is a size cap.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn collect_prefixes(&self, options: GcOptions, report: &mut GcReport) -> Result<(), StoreError> {
         let rows = self.prefix_rows()?;
         let mut total: u64 = rows.iter().map(|row| row.bytes).sum();
         for row in &rows {
@@ -59,22 +85,38 @@ impl Home {
                 report.in_use += 1;
             }
         }
-        if options.dry_run {
-            return Ok(());
-        }
-        for key in self.prefixes_without_row()? {
-            // A whole one is adopted by the next create; without its file list nothing can use it.
-            if read_text(&self.record(&key, "files"))?.is_none() && self.remove_prefix(&key)? {
-                report.leftovers += 1;
+        Ok(())
+    }
+
+    /// Removes records of prefixes that are gone.
+    fn sweep_records(&self) -> Result<(), StoreError> {
+        let folder = self.root().join("records");
+        for entry in std::fs::read_dir(&folder).on("list", &folder)?.flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let Some((key, _)) = name.rsplit_once('.') else { continue };
+            // Under the lock: a builder writes the records before the prefix is there.
+            if !self.prefix(key).exists()
+                && let Some(lock) = crate::FileLock::try_acquire(&self.lock(&format!("{key}.build")), true)?
+            {
+                let _ = self.fs.remove_file(&entry.path());
+                lock.remove();
             }
         }
-        for lease in self.context_folders_without_row()? {
-            self.remove_context(lease)?;
-            report.leftovers += 1;
+        Ok(())
+    }
+
+    /// Removes old logs of contexts that are gone.
+    fn sweep_logs(&self, max_age: Option<Duration>) -> Result<(), StoreError> {
+        let folder = self.root().join("logs");
+        for entry in std::fs::read_dir(&folder).on("list", &folder)?.flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let id = name.trim_end_matches(".1").trim_end_matches(".log").to_owned();
+            let age = entry.metadata().ok().and_then(|m| m.modified().ok()).and_then(|t| t.elapsed().ok()).unwrap_or_default();
+            if !self.context(&id).exists() && max_age.is_some_and(|most| age >= most) {
+                let _ = self.fs.remove_file(&entry.path());
+            }
         }
-        report.leftovers += self.sweep_temporaries(usize::MAX / 8)?;
-        report.leftovers += self.empty_quarantine(options.max_age)?;
-        self.sweep_locks()
+        Ok(())
     }
 
     fn prefix_in_use(&self, key: &str) -> Result<bool, StoreError> {
@@ -85,6 +127,7 @@ impl Home {
         let folder = self.quarantine();
         let mut removed = 0;
         for entry in std::fs::read_dir(&folder).on("list", &folder)?.flatten() {
+            // The change time: when it was put here.
             let age = entry.metadata().ok().and_then(|m| m.modified().ok()).and_then(|t| t.elapsed().ok()).unwrap_or_default();
             if max_age.is_none_or(|most| age >= most) {
                 self.fs.remove_tree(&entry.path()).on("remove", &entry.path())?;
@@ -101,7 +144,7 @@ impl Home {
             let name = entry.file_name().to_string_lossy().into_owned();
             let gone = match name.rsplit_once('.') {
                 Some((key, "use" | "build")) => !self.prefix(key).exists(),
-                Some((id, "lease")) => !self.context(id).exists(),
+                Some((id, "lease" | "attached")) => !self.context(id).exists(),
                 _ => false,
             };
             if gone && let Some(lock) = crate::FileLock::try_acquire(&entry.path(), true)? {

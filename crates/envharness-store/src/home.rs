@@ -124,19 +124,31 @@ impl Home {
     /// # Errors
     /// [`StoreError::Io`].
     pub fn temporary(&self, kind: &str) -> Result<Temporary, StoreError> {
-        let name = format!("{kind}-{}", crate::random_suffix(10));
-        let lock_path = self.tmp().join(format!("{name}.lock"));
-        let lock = FileLock::try_acquire(&lock_path, true)?.ok_or_else(|| StoreError::InUse(name.clone()))?;
+        let (name, lock) = loop {
+            let name = format!("{kind}-{}", crate::random_suffix(10));
+            // A sweeper may look at the new file in this very moment.
+            if let Some(lock) = FileLock::try_acquire(&self.tmp().join(format!("{name}.lock")), true)? {
+                break (name, lock);
+            }
+        };
         let path = self.tmp().join(name);
         self.fs.create_dir_all(&path).on("create", &path)?;
         Ok(Temporary { path, lock: Some(lock), fs: Arc::clone(&self.fs) })
     }
 
-    /// Removes temporaries whose maker is dead; returns how many.
+    /// Flushes the file system that holds the store.
     ///
     /// # Errors
     /// [`StoreError::Io`].
-    pub fn sweep_temporaries(&self, most: usize) -> Result<usize, StoreError> {
+    pub fn sync(&self) -> Result<(), StoreError> {
+        self.fs.sync_fs(&self.root).on("flush", &self.root)
+    }
+
+    /// Removes temporaries whose maker is dead, until `deadline`; returns how many.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`].
+    pub fn sweep_temporaries(&self, most: usize, deadline: Option<std::time::Instant>) -> Result<usize, StoreError> {
         let tmp = self.tmp();
         let mut removed = 0;
         for entry in fs::read_dir(&tmp).on("list", &tmp)?.flatten().take(most * 4) {
@@ -151,7 +163,9 @@ impl Home {
                 break;
             }
             if let Some(lock) = FileLock::try_acquire(&lock, true)? {
-                self.fs.remove_tree(&folder).on("remove", &folder)?;
+                if !crate::tree::remove_tree_until(&folder, deadline).on("remove", &folder)? {
+                    return Ok(removed);
+                }
                 lock.remove();
                 removed += 1;
             }

@@ -39,6 +39,14 @@ pub use prefixes::{Acquired, PrefixMeta, PrefixRow, PrefixUse, VerifyReport};
 pub use record::Record;
 pub use tree::{remove_tree, seal, tree_size};
 
+/// Packages of a tree that is not published yet, of which a file is not what its `RECORD` says.
+///
+/// # Errors
+/// As the system says.
+pub fn packages_against_record(root: &std::path::Path) -> std::io::Result<Vec<String>> {
+    manifest::Manifest::packages_against_record(root)
+}
+
 /// Seconds since 1970, as rows store them. Only ages that a person reads depend on it; liveness never does.
 pub fn now() -> f64 {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64())

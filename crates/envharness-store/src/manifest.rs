@@ -119,19 +119,47 @@ impl Manifest {
 
     /// The hashes that the `RECORD`s hold, by relative path.
     fn recorded_hashes(&self, root: &Path) -> io::Result<HashMap<String, String>> {
-        let mut out = HashMap::new();
+        let mut out: HashMap<String, String> = HashMap::new();
+        let mut disputed = Vec::new();
         for path in self.entries.keys().filter(|path| path.ends_with(".dist-info/RECORD")) {
             let base = path.rsplitn(3, '/').nth(2).unwrap_or_default().to_owned();
             for line in String::from_utf8_lossy(&fs::read(root.join(path))?).lines() {
                 if let Some((file, hash)) = record_line(line)
                     && let Some(relative) = join_relative(&base, &file)
                 {
+                    // Two packages may claim one file; the one that is there is then hashed itself.
+                    if out.get(&relative).is_some_and(|other| *other != hash) {
+                        disputed.push(relative.clone());
+                    }
                     out.insert(relative, hash);
                 }
             }
         }
+        disputed.iter().for_each(|path| drop(out.remove(path)));
         out.retain(|path, _| self.entries.contains_key(path));
         Ok(out)
+    }
+
+    /// Packages (`name-version`) of a tree that is not published yet, of which a file is not what its `RECORD` says.
+    pub(crate) fn packages_against_record(root: &Path) -> io::Result<Vec<String>> {
+        let manifest = Self::scan(root)?;
+        let recorded = manifest.recorded_hashes(root)?;
+        let mut bad: Vec<String> = Vec::new();
+        for path in manifest.entries.keys().filter(|path| path.ends_with(".dist-info/RECORD")) {
+            let base = path.rsplitn(3, '/').nth(2).unwrap_or_default();
+            let name = path.rsplit('/').nth(1).unwrap_or_default().trim_end_matches(".dist-info");
+            let text = fs::read(root.join(path))?;
+            let differs = String::from_utf8_lossy(&text).lines().filter_map(record_line).any(|(file, hash)| {
+                join_relative(base, &file).filter(|relative| recorded.contains_key(relative)).is_some_and(|relative| {
+                    matches!(manifest.entries.get(&relative), Some(Entry::File { .. }))
+                        && hash_file(&root.join(&relative)).is_ok_and(|now| now != hash)
+                })
+            });
+            if differs {
+                bad.push(name.to_owned());
+            }
+        }
+        Ok(bad)
     }
 
     /// Everything wrong with a tree; `deep` follows the hashes, else names, kinds and sizes are compared.

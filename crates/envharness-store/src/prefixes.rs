@@ -201,6 +201,10 @@ impl Home {
         write_atomic(&next, manifest.to_text().as_bytes())?;
         let result = add_links(&root, additions);
         self.settle(key)?;
+        // What was added may not survive a power cut, though the folders' times say it did: after another boot the
+        // prefix is verified before use.
+        let boot = boot_id();
+        self.database_call(|db| db.execute("UPDATE prefixes SET durable = 0, boot_id = ?2 WHERE key = ?1", params![key, boot]))?;
         drop(guard);
         result.on("amend", &root)
     }
@@ -238,6 +242,45 @@ impl Home {
         let files = self.manifest(key)?.map_or(0, |m| m.entries.len());
         drop(guard);
         Ok(VerifyReport { key: key.to_owned(), files, faults })
+    }
+
+    /// Checks a prefix once more with nobody else at work on it, and puts it aside when it is broken.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn repair_prefix(&self, key: &str) -> Result<Vec<Fault>, StoreError> {
+        let guard = self.build_lock(key, true, |_| Ok::<(), StoreError>(()))?;
+        let faults = self.faults_of(key, true)?;
+        if !faults.is_empty() {
+            self.quarantine_prefix(key, &faults)?;
+        }
+        drop(guard);
+        Ok(faults)
+    }
+
+    /// Has the next taker of a prefix look at every file, and put the prefix aside when it is broken.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub fn distrust_prefix(&self, key: &str) -> Result<(), StoreError> {
+        self.database_call(|db| db.execute("UPDATE prefixes SET durable = 0, boot_id = '' WHERE key = ?1", [key])).map(drop)
+    }
+
+    /// Whether a prefix of that key was put aside before: then what it is built from may be bad.
+    pub fn was_quarantined(&self, key: &str) -> bool {
+        let entries = std::fs::read_dir(self.quarantine()).into_iter().flatten().flatten();
+        entries.into_iter().any(|entry| entry.file_name().to_string_lossy().starts_with(key))
+    }
+
+    /// Gives a whole prefix without a row, as a crash leaves it, its row again; `false` when it is not whole.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn adopt_prefix(&self, key: &str) -> Result<bool, StoreError> {
+        match (self.read_meta(key)?, self.manifest(key)?) {
+            (Some(meta), Some(_)) => self.insert_row(&meta, false).map(|()| true),
+            _ => Ok(false),
+        }
     }
 
     /// Puts a broken prefix aside, with a note of what is wrong.

@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
+use std::time::Instant;
 
 /// Takes every write bit from a tree's files and folders; symlinks are left alone.
 ///
@@ -29,25 +30,35 @@ pub fn seal(root: &Path) -> io::Result<()> {
 /// # Errors
 /// The first that happens.
 pub fn remove_tree(path: &Path) -> io::Result<()> {
+    remove_tree_until(path, None).map(drop)
+}
+
+/// As [`remove_tree`], but stops at `deadline`; returns whether all is gone.
+pub(crate) fn remove_tree_until(path: &Path, deadline: Option<Instant>) -> io::Result<bool> {
     let metadata = match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
         other => other?,
     };
     if !metadata.is_dir() {
-        return gone(fs::remove_file(path));
+        return gone(fs::remove_file(path)).map(|()| true);
     }
     if metadata.mode() & 0o700 != 0o700 {
         fs::set_permissions(path, fs::Permissions::from_mode(metadata.mode() | 0o700))?;
     }
     for entry in fs::read_dir(path)? {
         let entry = entry?;
+        if deadline.is_some_and(|deadline| Instant::now() > deadline) {
+            return Ok(false);
+        }
         if entry.file_type()?.is_dir() {
-            remove_tree(&entry.path())?;
+            if !remove_tree_until(&entry.path(), deadline)? {
+                return Ok(false);
+            }
         } else {
             gone(fs::remove_file(entry.path()))?;
         }
     }
-    gone(fs::remove_dir(path))
+    gone(fs::remove_dir(path)).map(|()| true)
 }
 
 fn gone(result: io::Result<()>) -> io::Result<()> {

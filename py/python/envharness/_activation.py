@@ -38,17 +38,26 @@ class _Prefix:
     finders: list[Any] = field(default_factory=list)
 
 
+@dataclass(eq=False)
+class Token:
+    """One activation; several of one prefix may stand on each other."""
+
+    native: Any
+    #: What the variables were before.
+    environ: dict[str, str | None] = field(default_factory=dict)
+
+
 @dataclass
 class _Active:
-    """What has to be put back."""
+    """What has to be put back when the last activation of a prefix ends."""
 
     prefix: _Prefix
-    depth: int
     path: list[str]
-    modules: dict[str, types.ModuleType]
+    names: frozenset[str]
     finders: list[Any]
-    environ: dict[str, str | None]
-    attributes: dict[str, Any]
+    tokens: list[Token] = field(default_factory=list)
+    modules: dict[str, types.ModuleType] = field(default_factory=dict)
+    attributes: dict[str, Any] = field(default_factory=dict)
 
 
 _prefixes: dict[str, _Prefix] = {}
@@ -128,56 +137,72 @@ def _known(native: Any) -> _Prefix:
     return _prefixes[path]
 
 
-def enter(native: Any, inherit_base: bool = False) -> None:
-    """Activates; the caller has asked :func:`refusal` before."""
+def enter(native: Any, inherit_base: bool = False) -> Token:
+    """Activates; the caller has asked :func:`refusal` before. Interrupted, it leaves the process as it was."""
     global _active
+    token = Token(native)
     with _lock:
         if _active is not None:
-            _active.depth += 1
-            return
+            _active.tokens.append(token)
+            _set_environ(token)
+            return token
         prefix = _known(native)
-        before = _Active(prefix, 1, list(sys.path), {}, list(sys.meta_path), {}, {})
+        before = _Active(prefix, list(sys.path), frozenset(sys.modules), list(sys.meta_path), [token])
         _active = before
-        _set_attributes(before, native)
-        _set_environ(before, native)
-        before.modules = _take_modules(lambda name, module: _from_base(prefix, name, module))
-        sys.modules.update(prefix.modules)
-        prefix.modules = {}
-        _set_path(prefix, inherit_base)
-        sys.meta_path[:] = [*_base_finders(inherit_base), *(f for f in prefix.finders if f not in sys.meta_path)]
-        importlib.invalidate_caches()
+        try:
+            _set_attributes(before, native)
+            _set_environ(token)
+            before.modules = _take_modules(lambda name, module: _from_base(prefix, name, module))
+            sys.modules.update(prefix.modules)
+            prefix.modules = {}
+            _set_path(prefix, native, inherit_base)
+            sys.meta_path[:] = [*_base_finders(inherit_base), *(f for f in prefix.finders if f not in sys.meta_path)]
+            importlib.invalidate_caches()
+        except BaseException:
+            _restore(before)
+            raise
+    return token
 
 
-def leave(everything: bool = False) -> bool:
-    """Ends one activation, or all; returns whether the process is as it was before the first."""
-    global _active
+def leave(token: Token | None = None) -> bool:
+    """Ends one activation, or all when no token is given; returns whether the process is as it was before the first."""
     with _lock:
-        if _active is None:
+        if _active is None or (token is not None and token not in _active.tokens):
             return False
-        _active.depth = 0 if everything else _active.depth - 1
-        if _active.depth > 0:
+        for ended in [token] if token is not None else list(reversed(_active.tokens)):
+            _active.tokens.remove(ended)
+            _put_environ(ended)
+        if _active.tokens:
             return False
-        before, _active = _active, None
-        prefix = before.prefix
-        prefix.finders = [finder for finder in sys.meta_path if finder not in before.finders]
-        sys.meta_path[:] = before.finders
-        sys.path[:] = before.path
-        prefix.modules = _take_modules(lambda name, module: _of_prefix(prefix, name, module))
-        sys.modules.update(before.modules)
-        for name, value in before.environ.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-        for name, value in before.attributes.items():
-            setattr(sys, name, value)
-        importlib.invalidate_caches()
+        _restore(_active)
         return True
 
 
-def active_prefix() -> str | None:
-    """The folder of the active prefix."""
-    return None if _active is None else _active.prefix.path
+def _restore(before: _Active) -> None:
+    """Puts everything back; each step is tried, whatever the one before did."""
+    global _active
+    prefix = before.prefix
+    try:
+        for token in reversed(before.tokens):
+            _put_environ(token)
+        prefix.finders = [finder for finder in sys.meta_path if finder not in before.finders]
+    finally:
+        _active = None
+        sys.meta_path[:] = before.finders
+        sys.path[:] = before.path
+        for name, value in before.attributes.items():
+            setattr(sys, name, value)
+        try:
+            keep = before.names - set(before.modules)
+            prefix.modules = _take_modules(lambda name, module: name not in keep and _of_prefix(prefix, name, module))
+        finally:
+            sys.modules.update(before.modules)
+            importlib.invalidate_caches()
+
+
+def active_id() -> str | None:
+    """The id of the context that was activated last."""
+    return None if _active is None else str(_active.tokens[-1].native.id)
 
 
 def _take_modules(wanted: Any) -> dict[str, types.ModuleType]:
@@ -198,7 +223,7 @@ def _from_base(prefix: _Prefix, name: str, module: types.ModuleType) -> bool:
 
 def _of_prefix(prefix: _Prefix, name: str, module: types.ModuleType) -> bool:
     top = name.partition(".")[0]
-    if top in _OWN:
+    if top in _OWN or name in ("__main__", "__mp_main__"):
         return False
     file = _file_of(module)
     if file and (_inside(file, prefix.path) or any(_inside(file, folder) for folder in prefix.added or [])):
@@ -217,7 +242,7 @@ def _base_folders() -> list[str]:
     return [os.path.realpath(folder) for folder in folders] + folders
 
 
-def _set_path(prefix: _Prefix, inherit_base: bool) -> None:
+def _set_path(prefix: _Prefix, native: Any, inherit_base: bool) -> None:
     base = _base_folders()
     own = [entry for entry in sys.path if entry not in base and not entry.endswith(("site-packages", "dist-packages"))]
     # Folders that `.pth` files of the base added lie in site-packages or point to editable sources named there.
@@ -229,7 +254,8 @@ def _set_path(prefix: _Prefix, inherit_base: bool) -> None:
         prefix.added = [entry for entry in sys.path if entry not in own]
         if prefix.site_packages not in prefix.added:
             prefix.added.insert(0, prefix.site_packages)
-    sys.path[:] = [*own, *prefix.added, *rest]
+    # The guest comes last: a child started by multiprocessing takes this path over, and imports envharness again.
+    sys.path[:] = [*own, *prefix.added, *rest, str(native.guest)]
 
 
 def _base_finders(inherit_base: bool) -> list[Any]:
@@ -247,18 +273,29 @@ def _set_attributes(before: _Active, native: Any) -> None:
         setattr(sys, name, value)
 
 
-def _set_environ(before: _Active, native: Any) -> None:
+def _set_environ(token: Token) -> None:
+    native = token.native
     variables = native.variables()
-    names = ["PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONNOUSERSITE", "ENVHARNESS_CONTEXT", "ENVHARNESS_WORKDIR"]
-    names += [*native.spec.to_dict().get("env_vars", {}), *(n for n in variables if n.endswith("_VISIBLE_DEVICES"))]
+    names = ["PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONNOUSERSITE"]
+    names += [name for name in variables if name.startswith("ENVHARNESS_") or name.endswith("_VISIBLE_DEVICES")]
+    names += native.spec.to_dict().get("env_vars", {})
     new: dict[str, str | None] = {name: variables[name] for name in names if name in variables}
     # A child that starts the prefix's interpreter must not write byte-code into it either.
     new["PYTHONDONTWRITEBYTECODE"] = "1"
-    for name in _VARIABLES_REMOVED:
-        new[name] = None
+    new.update(dict.fromkeys(_VARIABLES_REMOVED))
     for name, value in new.items():
-        before.environ[name] = os.environ.get(name)
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
+        token.environ[name] = os.environ.get(name)
+        _put(name, value)
+
+
+def _put_environ(token: Token) -> None:
+    for name, value in token.environ.items():
+        _put(name, value)
+    token.environ = {}
+
+
+def _put(name: str, value: str | None) -> None:
+    if value is None:
+        os.environ.pop(name, None)
+    else:
+        os.environ[name] = value

@@ -15,7 +15,7 @@ from envharness._spec import SpecLike
 
 async def acreate_env(spec: SpecLike, *, timeout: float | None = None) -> str:
     """As :func:`envharness.create_env`; cancelling it leaves nothing half made."""
-    return await _in_thread(lambda cancel: _create_env(spec, timeout, cancel))
+    return await _in_thread(lambda cancel: _create_env(spec, timeout, cancel), undo=destroy_env)
 
 
 async def aexecute(env_id: str, command: Sequence[str | os.PathLike[str]], **options: Any) -> Result:

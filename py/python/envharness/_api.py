@@ -104,7 +104,7 @@ def activate(env_id: str, *, inherit_base: bool = False) -> None:
 
 def deactivate() -> None:
     """Ends this process's activation; does nothing where there is none."""
-    _activation.leave(everything=True)
+    _activation.leave()
 
 
 def execute(env_id: str, command: Sequence[str | os.PathLike[str]], **options: Any) -> Result:
@@ -122,9 +122,10 @@ def destroy_env(env_id: str, *, force: bool = False) -> None:
     Raises:
         ContextError: There is none, or somebody holds it.
     """
-    if _activation.active_prefix() == str(rig().attach(env_id).prefix):
+    found = rig().inspect(env_id)["id"]
+    if _activation.active_id() == found:
         deactivate()
-    rig().destroy(env_id, force=force)
+    rig().destroy(found, force=force)
 
 
 def lock(

@@ -9,6 +9,7 @@ import json
 import pickle
 import shutil
 import sys
+import threading
 import types
 import uuid
 from collections.abc import Callable
@@ -97,18 +98,25 @@ def _result(path: Path, done: Any, codec: types.ModuleType, allow_pickle: bool, 
         raise _exception(answer) from _RemoteTraceback(answer["traceback"])
 
 
+_alias_lock = threading.RLock()
+
+
 @contextlib.contextmanager
 def _module_alias(function: Callable[..., Any]):
     """Values whose types were made by the function's module name it ``__mp_main__``."""
     module = sys.modules.get(getattr(function, "__module__", "") or "")
-    before = sys.modules.get("__mp_main__")
-    if module is not None and before is None:
-        sys.modules["__mp_main__"] = module
-    try:
-        yield
-    finally:
-        if before is None:
-            sys.modules.pop("__mp_main__", None)
+    # The name is one for the process, and two threads may call functions of different modules.
+    with _alias_lock:
+        before = sys.modules.get("__mp_main__")
+        if module is not None:
+            sys.modules["__mp_main__"] = module
+        try:
+            yield
+        finally:
+            if before is None:
+                sys.modules.pop("__mp_main__", None)
+            else:
+                sys.modules["__mp_main__"] = before
 
 
 def _exception(answer: dict[str, Any]) -> BaseException:

@@ -67,6 +67,7 @@ class Context:
         self._inherit_base = options.pop("inherit_base")
         self._on_exit, self._activate, self._options = on_exit, activate, options
         self._native: _native.Context | None = None
+        self._token: _activation.Token | None = None
         self._closed = False
         self._pid = os.getpid()
 
@@ -84,8 +85,12 @@ class Context:
 
     def __enter__(self) -> Context:
         """Makes the context or takes an idle one, and activates the process where asked."""
-        self._open(None)
-        self._maybe_activate()
+        try:
+            self._open(None)
+            self._maybe_activate()
+        except BaseException:
+            self.close()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -94,8 +99,12 @@ class Context:
 
     async def __aenter__(self) -> Context:
         """As ``__enter__``, without stopping the event loop."""
-        await _in_thread(self._open)
-        self._maybe_activate()
+        await _in_thread(self._open, undo=lambda _: self.close())
+        try:
+            self._maybe_activate()
+        except BaseException:
+            self.close()
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -116,7 +125,7 @@ class Context:
             return
         reason = _activation.refusal(native)
         if reason is None:
-            _activation.enter(native, self._inherit_base)
+            self._token = _activation.enter(native, self._inherit_base)
             self.activated, self.activation = True, "this process sees the environment's packages"
             return
         self.activation = reason
@@ -127,10 +136,10 @@ class Context:
             warn(f"{native.id} is not activated: {reason}\nhint: use ctx.run, ctx.execute or ctx.call")
 
     def _deactivate(self) -> None:
-        if self.activated:
+        if self.activated and self._token is not None:
             self.activated = False
             self.activation = "the context was left"
-            _activation.leave()
+            _activation.leave(self._token)
 
     def close(self) -> None:
         """Ends the context by its exit policy. In a forked child it only ends the child's activation."""
@@ -469,8 +478,11 @@ def _is_below(path: str | os.PathLike[str], folder: Path) -> bool:
     return os.path.abspath(os.fspath(path)).startswith(str(folder) + os.sep)
 
 
-async def _in_thread(work: Callable[[_native.CancelToken], T]) -> T:
-    """Runs blocking work in a thread; a cancelled task stops it and waits until its processes are gone."""
+async def _in_thread(work: Callable[[_native.CancelToken], T], undo: Callable[[T], object] | None = None) -> T:
+    """Runs blocking work in a thread; a cancelled task stops it and waits until its processes are gone.
+
+    ``undo`` takes back what was done when the cancellation came too late to stop it.
+    """
     # Imported when used: it is most of the time that importing this package would take.
     import asyncio
 
@@ -482,7 +494,8 @@ async def _in_thread(work: Callable[[_native.CancelToken], T]) -> T:
         token.cancel()
         await asyncio.wait([future])
         # Its own end, interrupted by the token, is not news.
-        future.exception()
+        if future.exception() is None and undo is not None:
+            undo(future.result())
         raise
 
 

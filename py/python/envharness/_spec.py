@@ -73,6 +73,8 @@ def load_spec_from_config(config: Mapping[str, Any]) -> Spec:
     Raises:
         SpecError: When it holds no spec, or a near miss of a spec key.
     """
+    if not isinstance(config, Mapping):
+        raise SpecError(f"a task's configuration is a mapping, not a value of type {type(config).__name__}")
     if isinstance(config.get("spec"), Spec):
         return config["spec"]
     return Spec.from_config(_to_json(config))
@@ -83,7 +85,7 @@ def create_spec(
     pip_deps: Iterable[str] | None = None,
     *,
     conda_deps: Iterable[str] | None = None,
-    python: str | None = None,
+    python: str | float | None = None,
     **keys: Any,
 ) -> Spec:
     """Makes a spec from keywords.
@@ -101,7 +103,7 @@ def create_spec(
     mapping: dict[str, Any] = {"name": name, **keys}
     for key, value in (("pip_deps", pip_deps), ("conda_deps", conda_deps), ("python", python)):
         if value is not None:
-            mapping[key] = value if isinstance(value, str) else list(value)
+            mapping[key] = value if isinstance(value, (str, int, float)) else list(value)
     return as_spec(mapping)
 
 

@@ -6,12 +6,21 @@ use serde_json::json;
 use crate::exit;
 use crate::printer::Printer;
 
+/// An address without the password in it.
+fn without_password(value: &str) -> String {
+    let Some((scheme, rest)) = value.split_once("://") else { return value.to_owned() };
+    match rest.split('/').next().and_then(|authority| authority.rsplit_once('@')) {
+        Some((user, _)) => format!("{scheme}://****{}", &rest[user.len()..]),
+        None => value.to_owned(),
+    }
+}
+
 pub(super) fn show(settings: &Settings, printer: Printer) -> i32 {
     if printer.is_json() {
         let values: serde_json::Map<String, serde_json::Value> = settings
             .values
             .iter()
-            .map(|(key, (value, source))| (key.clone(), json!({ "value": value, "source": source.to_string() })))
+            .map(|(key, (value, source))| (key.clone(), json!({ "value": without_password(value), "source": source.to_string() })))
             .collect();
         printer.json(&json!({ "schema": 1, "settings": values }));
         return exit::OK;
@@ -20,7 +29,7 @@ pub(super) fn show(settings: &Settings, printer: Printer) -> i32 {
         .iter()
         .filter_map(|(key, ..)| settings.values.get(*key).map(|(value, source)| (key, value, source)))
         .map(|(key, value, source)| {
-            vec![(*key).to_owned(), if value.is_empty() { "-".into() } else { value.replace('\n', " ") }, source.to_string()]
+            vec![(*key).to_owned(), if value.is_empty() { "-".into() } else { value.lines().map(without_password).collect::<Vec<_>>().join(" ") }, source.to_string()]
         })
         .collect();
     printer.table(&["SETTING", "VALUE", "FROM"], &rows);

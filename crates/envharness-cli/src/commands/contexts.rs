@@ -38,13 +38,14 @@ pub(super) fn list(session: &Session) -> Ended {
                         c.row.id.clone(),
                         c.row.backend.clone(),
                         c.state.as_str().to_owned(),
+                        c.row.origin.as_str().to_owned(),
                         human_age(now() - c.row.created),
                         human_age(now() - c.row.used),
                         c.processes.len().to_string(),
                     ]
                 })
                 .collect();
-            printer.table(&["ID", "BACKEND", "STATE", "AGE", "USED", "PROCESSES"], &rows);
+            printer.table(&["ID", "BACKEND", "STATE", "OWNER", "AGE", "USED", "PROCESSES"], &rows);
         }
     }
     Ok(exit::OK)

@@ -18,7 +18,7 @@ pub(super) fn create(session: &Session, args: &CreateArgs) -> Ended {
         timeout: duration("--timeout", args.timeout.as_ref())?,
         ..CreateRequest::default()
     };
-    let mut context = session.rig.create(&spec, &request, &session.reporter)?;
+    let context = session.rig.create(&spec, &request, &session.reporter)?;
     context.release(ExitPolicy::Keep)?;
     session.reporter.finish();
     if session.printer.is_json() {
@@ -33,7 +33,7 @@ pub(super) fn run(session: &Session, args: &RunArgs) -> Ended {
     let spec = session.spec(Some(&args.spec))?;
     let request =
         CreateRequest { origin: Origin::Get, find_idle: true, fresh: !args.no_fresh, lock: lock_request(&args.lock), timeout: None };
-    let mut context = session.rig.create(&spec, &request, &session.reporter)?;
+    let context = session.rig.create(&spec, &request, &session.reporter)?;
     let result = drive(session, &context, &args.command, &args.flags);
     context.release(ExitPolicy::Release)?;
     result

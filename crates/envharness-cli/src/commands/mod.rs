@@ -76,12 +76,23 @@ pub fn dispatch(cli: Cli, caller: Option<PathBuf>) -> i32 {
     start_log(&cli.global);
     let started_command = matches!(cli.command, Command::Run(_) | Command::Exec(_) | Command::Shell(_));
     match act(cli, printer, caller) {
-        Ok(code) => code,
+        Ok(code) => match Printer::write_failure() {
+            Some(error) => {
+                printer.error(&error, &["the result could not be written".to_owned()], None);
+                exit::OUTSIDE
+            }
+            None => code,
+        },
         Err(error) => match error.downcast_ref::<RigError>() {
             Some(rig) => {
                 printer.rig_error(rig);
                 // `run` and `exec` pass the command's own codes on, so their own failures must not look like one.
-                if started_command && rig.kind() != ErrorKind::Interrupted { exit::NOT_STARTED } else { exit::code_of(rig) }
+                match rig.kind() {
+                    ErrorKind::Timeout if started_command => exit::TIMED_OUT,
+                    ErrorKind::Interrupted => exit::INTERRUPTED,
+                    _ if started_command => exit::NOT_STARTED,
+                    _ => exit::code_of(rig),
+                }
             }
             None => {
                 printer.error(error.as_ref(), &[], None);

@@ -86,7 +86,9 @@ fn verify(session: &Session, keys: &[String], quick: bool, repair: bool) -> Ende
         if !report.faults.is_empty() {
             broken += 1;
             if repair {
-                home.quarantine_prefix(key, &report.faults).map_err(RigError::from)?;
+                home.repair_prefix(key).map_err(RigError::from)?;
+            } else if !quick {
+                home.distrust_prefix(key).map_err(RigError::from)?;
             }
         }
         if !session.printer.is_json() {
@@ -107,6 +109,9 @@ fn verify(session: &Session, keys: &[String], quick: bool, repair: bool) -> Ende
             session.printer.data(&format!("state.db  BROKEN  {line}"));
         }
         session.printer.done(&format!("Verified {} environments, {broken} broken", chosen.len()));
+        if broken > 0 {
+            session.printer.note("The next create puts a broken one aside and builds it anew; `--repair` does so at once.");
+        }
     }
     Ok(if broken == 0 && database.is_empty() { exit::OK } else { exit::FAILED })
 }

@@ -10,7 +10,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use envharness_spec::{Backend, Lock, LockedPackage, LockedPython, LockedSource, Platform, Spec, lock::Inputs};
+use envharness_spec::{SpecError, Backend, Lock, LockedPackage, LockedPython, LockedSource, Platform, Spec, lock::Inputs};
 use envharness_store::Home;
 
 use crate::deadline::Deadline;
@@ -111,7 +111,7 @@ impl Resolver<'_> {
             ["python".into(), "install".into(), wanted.clone().into(), "--no-bin".into(), "--install-dir".into(), folder.clone().into()]
                 .into();
         self.reporter.event(&Event::Downloading { what: format!("Python {wanted}") });
-        let ran = Uv::find(self.settings, self.home)?.run(&args, Path::new("/"), "fetching Python", self.deadline, self.reporter)?;
+        let ran = Uv::find(self.settings, self.home)?.run(spec, &args, Path::new("/"), "fetching Python", self.deadline, self.reporter)?;
         if !ran.success {
             let first = ran.stderr.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
             self.reporter.event(&Event::Warning { message: format!("Python {wanted} could not be fetched: {first}"), hint: None });
@@ -194,7 +194,7 @@ impl Resolver<'_> {
         for name in &upgrade.packages {
             args.extend(["--upgrade-package".into(), name.into()]);
         }
-        let ran = uv.run(&args, folder.path(), "resolving", self.deadline, self.reporter)?;
+        let ran = uv.run(spec, &args, folder.path(), "resolving", self.deadline, self.reporter)?;
         if !ran.success {
             return Err(self.explain(&work, &uv, &ran)?);
         }
@@ -206,7 +206,7 @@ impl Resolver<'_> {
             annotations.iter().filter_map(|(name, annotation)| Some(format!("{name}=={}\n", annotation.version.as_ref()?))).collect();
         fs::write(&pins, constraints).on("write", &pins)?;
         let output = folder.path().join("pylock.toml");
-        let ran = uv.run(&work.args(&uv, "pylock.toml", &output), folder.path(), "resolving", self.deadline, self.reporter)?;
+        let ran = uv.run(spec, &work.args(&uv, "pylock.toml", &output), folder.path(), "resolving", self.deadline, self.reporter)?;
         if !ran.success {
             return Err(self.explain(&work, &uv, &ran)?);
         }
@@ -217,6 +217,12 @@ impl Resolver<'_> {
     /// Turns uv's explanation into ours, and tries which pin, let go, would resolve it.
     fn explain(&self, work: &Work<'_>, uv: &Uv<'_>, ran: &Ran) -> Result<RigError, RigError> {
         let collision = explain::parse(&ran.stderr);
+        if collision.is_some() && self.settings.flag("offline") {
+            let hint = Some("run once without `--offline`: what is needed may not be downloaded yet".to_owned());
+            let explanation = ran.stderr.lines().map(|line| line.trim().to_owned()).collect();
+            let python = work.choice.interpreter.version.clone();
+            return Ok(RigError::Unsolvable { name: work.spec.name.clone(), python, explanation, hint });
+        }
         let Some(collision) = collision else {
             let action = format!("resolve `{}`", work.spec.name);
             return Ok(RigError::Program { program: "uv", action, output: tail(&ran.stderr) });
@@ -235,7 +241,7 @@ impl Resolver<'_> {
             let trial = Work { spec: &relaxed, folder: folder.path(), ..*work };
             trial.write_inputs()?;
             let output = folder.path().join("annotated.txt");
-            let ran = uv.run(&trial.args(uv, "requirements.txt", &output), folder.path(), "explaining", self.deadline, self.reporter)?;
+            let ran = uv.run(&relaxed, &trial.args(uv, "requirements.txt", &output), folder.path(), "explaining", self.deadline, self.reporter)?;
             if ran.success {
                 let text = fs::read_to_string(&output).on("read", &output)?;
                 let found = annotate::parse(&text, &work.spec.name).get(name.as_str()).and_then(|a| a.version.clone());
@@ -265,6 +271,15 @@ pub(crate) struct Work<'a> {
 impl Work<'_> {
     fn write_inputs(&self) -> Result<(), RigError> {
         let base = self.spec.base.clone().unwrap_or_default();
+        for requirement in &self.spec.pip {
+            let Some((path, _)) = requirement.local_path() else { continue };
+            let absolute = source_tree::absolute(path, &base);
+            if !absolute.exists() {
+                let file = self.spec.place_of(requirement).unwrap_or(&self.spec.name);
+                let error = SpecError::new(file, format!("`{requirement}`: there is no `{}`", absolute.display()));
+                return Err(error.hint("a relative path begins at the spec's folder").into());
+            }
+        }
         let lines = |list: &[envharness_spec::Requirement]| -> String {
             list.iter().map(|requirement| format!("{}\n", source_tree::absolute_requirement(requirement, &base))).collect()
         };
@@ -343,6 +358,7 @@ pub fn refuse_unavailable(spec: &Spec) -> Result<(), RigError> {
         other => Some(format!("the backend `{other}`")),
     };
     let what = what.or_else(|| (spec.isolation != envharness_spec::Isolation::None).then(|| format!("the isolation `{}`", spec.isolation)));
+    let what = what.or_else(|| spec.writable.then(|| "a writable environment (`writable: true`)".to_owned()));
     what.map_or(Ok(()), |what| Err(RigError::NotAvailable(what)))
 }
 

@@ -142,7 +142,12 @@ fn path_source(path: &str, editable: bool, work: &Work<'_>) -> Result<LockedSour
 
 /// The name of the index an artifact came from.
 fn index_name(annotated: Option<&str>, artifacts: &[&Artifact], settings: &Settings, spec: &Spec) -> String {
-    let trim = |url: &str| url.trim_end_matches('/').to_owned();
+    // Without userinfo: uv does not repeat credentials.
+    let trim = |url: &str| {
+        let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+        let rest = rest.split_once('@').filter(|(user, _)| !user.contains('/')).map_or(rest, |(_, rest)| rest);
+        format!("{scheme}://{}", rest.trim_end_matches('/'))
+    };
     let indexes = effective_indexes(settings, spec);
     let known = annotated.and_then(|url| indexes.iter().find(|index| trim(&index.url) == trim(url)));
     match known {
@@ -181,7 +186,7 @@ pub fn export_pylock(resolver: &Resolver<'_>, spec: &Spec, lock: &Lock, platform
     let uv = Uv::find(resolver.settings, resolver.home)?;
     let mut args = work.args(&uv, "pylock.toml", &output);
     args.push(OsString::from("--no-deps"));
-    let ran = uv.run(&args, folder.path(), "exporting", resolver.deadline, resolver.reporter)?;
+    let ran = uv.run(&pinned, &args, folder.path(), "exporting", resolver.deadline, resolver.reporter)?;
     if !ran.success {
         return Err(RigError::Program { program: "uv", action: "export the lock".into(), output: tail(&ran.stderr) });
     }

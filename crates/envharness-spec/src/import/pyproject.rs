@@ -13,7 +13,28 @@ pub(super) fn read(text: &str, file: &str, name: &str, files: &dyn Files) -> Res
         return Err(SpecError::new(file, "has neither `[project]` nor `[tool.envharness]`")
             .hint("declare dependencies in `[project]`, or write a task_spec.yaml"));
     }
+    if let Some(node) = project.and_then(|p| p.get("dynamic")).filter(|node| names(node).iter().any(|name| name == "dependencies")) {
+        return Err(SpecError::new(file, "the dependencies are `dynamic`: only a build knows them")
+            .at(node.at, "project.dynamic")
+            .hint("name the folder as a package instead: `deps: [.]`"));
+    }
+    let sources = root.get("tool").and_then(|tool| tool.get("uv")).and_then(|uv| uv.get("sources"));
+    if let Some(Value::Map(entries)) = sources.map(|node| &node.value)
+        && let Some((key, _)) = entries.first()
+    {
+        // Without its source the name would be taken from the public index.
+        return Err(SpecError::new(file, "another tool's source for a package is not read")
+            .at(key.at, &format!("tool.uv.sources.{}", key.text))
+            .hint("name its path or URL among the dependencies: `name @ git+https://...`, or `pip = [\"./path\"]` in `[tool.envharness]`"));
+    }
     read_tables(project, tool, file, name, files)
+}
+
+fn names(node: &Node) -> Vec<String> {
+    match &node.value {
+        Value::List(items) => items.iter().filter_map(Node::scalar).collect(),
+        _ => Vec::new(),
+    }
 }
 
 /// Reads the standard keys beside `[tool.envharness]`; PEP 723 blocks have the same two.

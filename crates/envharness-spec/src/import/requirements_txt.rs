@@ -118,7 +118,10 @@ fn option(
                 spec.indexes.push(Index { name, url: value.to_owned(), default: false });
             }
         }
-        "-f" | "--find-links" => spec.find_links.push(value.to_owned()),
+        "-f" | "--find-links" => {
+            url(value)?;
+            spec.find_links.push(value.to_owned());
+        }
         "--pre" => spec.prerelease = true,
         "--only-binary" if value == ":all:" => spec.no_build = true,
         "--no-index" | "--require-hashes" | "--prefer-binary" | "--trusted-host" | "--use-feature" | "--only-binary" | "--no-binary" => {

@@ -1,5 +1,7 @@
 //! Does a lock still answer its spec, and what changed between two locks.
 
+use std::str::FromStr as _;
+
 use super::{Inputs, Lock, LockedSource, Platform};
 use crate::spec::Spec;
 
@@ -10,6 +12,13 @@ impl Lock {
         if !self.platforms.contains(platform) {
             let have: Vec<&str> = self.platforms.iter().map(Platform::as_str).collect();
             reasons.push(format!("it is for {} and not for {platform}", have.join(", ")));
+        }
+        for requirement in spec.pip.iter().filter(|r| r.location.is_none()) {
+            let locked = requirement.name.as_deref().and_then(|name| self.package(name)).and_then(|p| p.version.as_deref());
+            let version = locked.and_then(|text| pep440_rs::Version::from_str(text).ok());
+            if version.is_some_and(|version| !requirement.version_specifiers().contains(&version)) {
+                reasons.push(format!("it has {} {}, which is not `{requirement}`", requirement.name.as_deref().unwrap_or_default(), locked.unwrap_or_default()));
+            }
         }
         let now = Inputs::of(spec);
         if now.digest == self.inputs.digest {

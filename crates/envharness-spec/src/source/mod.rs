@@ -147,7 +147,7 @@ impl<'a> Budget<'a> {
             return Err(SpecError::new(self.file, format!("nested deeper than {MAX_DEPTH} levels")).at(at, ""));
         }
         if self.nodes > MAX_NODES {
-            let message = format!("more than {MAX_NODES} values (aliases expanded)");
+            let message = format!("more than {MAX_NODES} values, aliases counted where they stand");
             return Err(SpecError::new(self.file, message).at(at, ""));
         }
         Ok(())
