@@ -227,7 +227,7 @@ def test_processes_of_an_activated_caller_are_its_own(script, home):
 def test_a_process_that_cleared_its_environment_ends_with_the_context(home):
     with eh.create_context(SMALL) as ctx:
         ctx.run("env -i setsid sleep 298.5 > /dev/null 2>&1 &", stream=False)
-    found = subprocess.run(["pgrep", "-f", "sleep 298.5"], capture_output=True, text=True, check=False).stdout.split()
+    found = subprocess.run(["pgrep", "-fx", "sleep 298.5"], capture_output=True, text=True, check=False).stdout.split()
     assert not [pid for pid in found if is_alive(int(pid))]
 
 

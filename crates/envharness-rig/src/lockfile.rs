@@ -78,6 +78,7 @@ pub fn obtain(resolver: &Resolver<'_>, spec: &Spec, request: &LockRequest) -> Re
         None if request.mode == LockMode::Auto => None,
         None => return Err(RigError::NoLock { path }),
     };
+    tracing::debug!(path = %path.display(), there = old.is_some(), mode = ?request.mode, "lock");
     let mut platforms = request.platforms.clone();
     if let Some(old) = &old {
         platforms.extend(old.platforms.iter().cloned());

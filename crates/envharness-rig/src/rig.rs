@@ -266,6 +266,7 @@ impl Rig {
         }
         let interpreter = interpreter::for_lock(&self.settings, &self.home, &lock.python.version)?;
         let key = key(lock, spec, &interpreter);
+        tracing::debug!(key, python = %interpreter.path.display(), "prefix");
         if !self.home.prefix(&key).is_dir() {
             return Ok(None);
         }
