@@ -370,15 +370,7 @@ impl Context {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let plan = self.plan(&self.cwd(options))?;
         let viewed = plan.is_some();
-        configure(
-            &mut command,
-            &ChildOptions {
-                plan,
-                new_session: true,
-                limits: self.process_limits(),
-                ..ChildOptions::default()
-            },
-        );
+        configure(&mut command, &ChildOptions { plan, new_session: true, limits: self.process_limits(), ..ChildOptions::default() });
         let child =
             command.spawn().map_err(|source| self.explain_start(RigError::Start { program: argv[0].clone(), source, hint: None }, argv))?;
         let namespace = if viewed { Namespace::of(child.id()) } else { None };

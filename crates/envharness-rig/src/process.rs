@@ -231,15 +231,7 @@ fn watch(
     let exit_code = known.map_or(-1, exit_code);
     let hint = known.is_none().then(|| "the exit code is lost: this process ignores SIGCHLD or waits for every child".to_owned());
     let omitted = both.omitted;
-    Ok(Output {
-        exit_code,
-        stdout: out.finish(),
-        stderr: err.finish(),
-        logs: both.finish(),
-        omitted,
-        elapsed: started.elapsed(),
-        hint,
-    })
+    Ok(Output { exit_code, stdout: out.finish(), stderr: err.finish(), logs: both.finish(), omitted, elapsed: started.elapsed(), hint })
 }
 
 /// The code a shell would give: 128 and the signal for a death by signal.

@@ -201,9 +201,10 @@ impl Rig {
         let (spec_digest, lock_digest) = (spec.digest().to_string(), lock.digest().to_string());
         if request.find_idle
             && let Some((lease, row)) = self.home.take_idle(&spec_digest, &lock_digest)?
-            && let Some(context) = self.reuse(lease, &row, request.fresh, deadline, reporter)? {
-                return Ok(context.with_lock(lock));
-            }
+            && let Some(context) = self.reuse(lease, &row, request.fresh, deadline, reporter)?
+        {
+            return Ok(context.with_lock(lock));
+        }
         let idle = spec.resources.timeouts.idle.or_else(|| self.settings.duration("timeouts.idle"));
         let mut new = NewContext {
             name: spec.name.clone(),

@@ -87,7 +87,8 @@ impl Context {
         let directory = target.as_os_str().to_string_lossy().ends_with('/');
         let name = source.file_name().map(PathBuf::from).unwrap_or_default();
         let target = if directory { target.join(name) } else { target.to_owned() };
-        let own = |folder: &str, rest: &Path| Ok(Target { base: self.folder(), relative: Path::new(folder).join(inside(direction, rest)?) });
+        let own =
+            |folder: &str, rest: &Path| Ok(Target { base: self.folder(), relative: Path::new(folder).join(inside(direction, rest)?) });
         if !target.is_absolute() {
             return own("work", &target);
         }
@@ -112,7 +113,10 @@ impl Context {
             let host = host_part(&target);
             let parent = target.parent().unwrap_or(Path::new("/"));
             if parent == host || target.exists() {
-                return Err(refused(format!("the host has the folder `{}`, and nothing of the host is covered or written", host.display())));
+                return Err(refused(format!(
+                    "the host has the folder `{}`, and nothing of the host is covered or written",
+                    host.display()
+                )));
             }
             // Behind a link the folder would have to be made on the host.
             if host.canonicalize().is_ok_and(|real| real != host) {
@@ -131,7 +135,8 @@ impl Context {
     /// Where a download comes from: the context's own folders only.
     fn source(&self, source: &Path) -> Result<Target, RigError> {
         let direction = "download";
-        let own = |folder: &str, rest: &Path| Ok(Target { base: self.folder(), relative: Path::new(folder).join(inside(direction, rest)?) });
+        let own =
+            |folder: &str, rest: &Path| Ok(Target { base: self.folder(), relative: Path::new(folder).join(inside(direction, rest)?) });
         if !source.is_absolute() {
             return own("work", source);
         }

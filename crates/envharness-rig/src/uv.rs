@@ -106,7 +106,8 @@ impl<'a> Uv<'a> {
     fn index_variables(&self, spec: &Spec) -> Vec<(&'static str, String)> {
         let indexes = effective_indexes(self.settings, spec);
         let others: Vec<String> = indexes.iter().filter(|i| !i.default).map(|i| format!("{}={}", i.name, i.url)).collect();
-        let mut out: Vec<(&'static str, String)> = indexes.iter().find(|i| i.default).map(|i| ("UV_DEFAULT_INDEX", i.url.clone())).into_iter().collect();
+        let mut out: Vec<(&'static str, String)> =
+            indexes.iter().find(|i| i.default).map(|i| ("UV_DEFAULT_INDEX", i.url.clone())).into_iter().collect();
         if !others.is_empty() {
             out.push(("UV_INDEX", others.join(" ")));
         }
@@ -133,7 +134,15 @@ impl<'a> Uv<'a> {
     ///
     /// # Errors
     /// [`RigError::Timeout`], [`RigError::Interrupted`], [`RigError::Start`]; a failure of `uv` itself is in [`Ran`].
-    pub fn run(&self, spec: &Spec, args: &[OsString], cwd: &Path, action: &str, deadline: Deadline, reporter: &dyn Reporter) -> Result<Ran, RigError> {
+    pub fn run(
+        &self,
+        spec: &Spec,
+        args: &[OsString],
+        cwd: &Path,
+        action: &str,
+        deadline: Deadline,
+        reporter: &dyn Reporter,
+    ) -> Result<Ran, RigError> {
         let marker = format!("ENVHARNESS_RUN=uv-{}", envharness_store::random_suffix(12));
         let mut command = self.command(args, cwd, &marker);
         command.envs(self.index_variables(spec));

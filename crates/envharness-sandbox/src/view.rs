@@ -176,11 +176,8 @@ fn privileged() -> bool {
 /// Flags of the mount below a path: a user namespace may add restrictions to them and must not drop any.
 fn mount_flags(path: &Path) -> u64 {
     // Access-time flags are left as they are when none is given (mount(2), "MS_REMOUNT").
-    const PAIRS: [(u64, u64); 3] = [
-        (libc::ST_NOSUID, libc::MS_NOSUID),
-        (libc::ST_NODEV, libc::MS_NODEV),
-        (libc::ST_NOEXEC, libc::MS_NOEXEC),
-    ];
+    const PAIRS: [(u64, u64); 3] =
+        [(libc::ST_NOSUID, libc::MS_NOSUID), (libc::ST_NODEV, libc::MS_NODEV), (libc::ST_NOEXEC, libc::MS_NOEXEC)];
     let flags = rustix::fs::statvfs(path).map_or(0, |stat| stat.f_flag.bits());
     PAIRS.iter().filter(|(st, _)| flags & st != 0).fold(0, |all, (_, ms)| all | ms)
 }

@@ -3,14 +3,16 @@
 //! A wheel's own `RECORD` has the hash of nearly every file, so the manifest hashes only the `RECORD`s and what they do
 //! not cover; a deep check then follows the chain from the manifest through the `RECORD`s to each file.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fmt::Write as _;
 use std::fs;
 use std::io;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use envharness_spec::Digest;
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use sha2::{Digest as _, Sha256};
 
 /// What stands in a prefix.
@@ -74,34 +76,75 @@ impl Manifest {
         Self::walk(root, true)
     }
 
+    /// Folders are handed out to two threads once there are a few: a fresh tree is thousands of small calls.
     fn walk(root: &Path, seal: bool) -> io::Result<Self> {
-        let mut manifest = Self::default();
-        let mut walk = walkdir::WalkDir::new(root).into_iter();
-        while let Some(entry) = walk.next() {
-            let entry = entry.map_err(io::Error::from)?;
-            if seal && entry.file_type().is_dir() && entry.file_name() == "__pycache__" {
-                // Byte-code that a wheel brings is nobody's to trust: the builder alone makes it, from the sources.
-                fs::remove_dir_all(entry.path())?;
-                walk.skip_current_dir();
-                continue;
-            }
-            let path = entry.path().strip_prefix(root).map_err(io::Error::other)?.to_string_lossy().into_owned();
-            if seal && !entry.file_type().is_symlink() && entry.depth() > 0 {
-                let mode = entry.metadata().map_err(io::Error::from)?.mode();
-                if mode & 0o222 != 0 {
-                    fs::set_permissions(entry.path(), fs::Permissions::from_mode(mode & 0o7555))?;
+        const ENOUGH: usize = 8;
+        let mut manifest = Self { folders: vec![String::new()], ..Self::default() };
+        let mut queue = VecDeque::from([String::new()]);
+        while queue.len() < ENOUGH {
+            let Some(folder) = queue.pop_front() else { break };
+            manifest.read_folder(root, &folder, seal, &mut queue)?;
+        }
+        let jobs = Mutex::new(queue);
+        let work = || -> io::Result<Self> {
+            let mut part = Self::default();
+            loop {
+                let next = jobs.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+                let Some(folder) = next else { return Ok(part) };
+                let mut below = VecDeque::from([folder]);
+                while let Some(folder) = below.pop_front() {
+                    part.read_folder(root, &folder, seal, &mut below)?;
                 }
             }
-            if entry.file_type().is_dir() {
-                manifest.folders.push(path);
-            } else if entry.file_type().is_symlink() {
-                manifest.entries.insert(path, Entry::Link(fs::read_link(entry.path())?.to_string_lossy().into_owned()));
+        };
+        let parts = std::thread::scope(|scope| {
+            let other = scope.spawn(work);
+            let mine = work();
+            [mine, other.join().unwrap_or_else(|_| Err(io::Error::other("a thread ended early")))]
+        });
+        for part in parts {
+            let part = part?;
+            manifest.entries.extend(part.entries);
+            manifest.folders.extend(part.folders);
+        }
+        manifest.folders.sort();
+        Ok(manifest)
+    }
+
+    /// Takes up one folder: its files here, its folders here and in `below`.
+    fn read_folder(&mut self, root: &Path, folder: &str, seal: bool, below: &mut VecDeque<String>) -> io::Result<()> {
+        let path = root.join(folder);
+        let opened = rustix::fs::open(&path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        for entry in rustix::fs::Dir::read_from(&opened)? {
+            let entry = entry?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name == "." || name == ".." {
+                continue;
+            }
+            let full = if folder.is_empty() { name.clone() } else { format!("{folder}/{name}") };
+            if seal && name == "__pycache__" {
+                // Byte-code that a wheel brings is nobody's to trust: the builder alone makes it, from the sources.
+                fs::remove_dir_all(path.join(&name))?;
+                continue;
+            }
+            let stat = rustix::fs::statat(&opened, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW)?;
+            let kind = FileType::from_raw_mode(stat.st_mode);
+            if kind == FileType::Symlink {
+                self.entries.insert(full, Entry::Link(fs::read_link(path.join(&name))?.to_string_lossy().into_owned()));
+                continue;
+            }
+            if seal && stat.st_mode & 0o222 != 0 {
+                rustix::fs::chmodat(&opened, entry.file_name(), Mode::from_raw_mode(stat.st_mode & 0o7555), AtFlags::empty())?;
+            }
+            if kind == FileType::Directory {
+                self.folders.push(full.clone());
+                below.push_back(full);
             } else {
-                let size = entry.metadata().map_err(io::Error::from)?.len();
-                manifest.entries.insert(path, Entry::File { size, sha256: None });
+                let size = u64::try_from(stat.st_size).unwrap_or(0);
+                self.entries.insert(full, Entry::File { size, sha256: None });
             }
         }
-        Ok(manifest)
+        Ok(())
     }
 
     /// Hashes what no `RECORD` covers, the `RECORD`s included.
@@ -255,16 +298,33 @@ fn record_line(line: &str) -> Option<(String, String)> {
     Some((path, base64_to_hex(hash)?))
 }
 
+/// The value of each letter of url-safe base64; 255 for other bytes.
+const BASE64: [u8; 256] = {
+    let alphabet = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    let mut table = [255_u8; 256];
+    let mut i = 0;
+    while i < alphabet.len() {
+        table[alphabet[i] as usize] = i as u8;
+        i += 1;
+    }
+    table
+};
+
 fn base64_to_hex(text: &str) -> Option<String> {
-    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    const HEX: &[u8; 16] = b"0123456789abcdef";
     let (mut bits, mut buffer, mut out) = (0_u32, 0_u32, String::with_capacity(64));
     for c in text.trim_end_matches('=').bytes() {
-        let value = ALPHABET.iter().position(|a| *a == c)?;
-        buffer = (buffer << 6) | u32::try_from(value).ok()?;
+        let value = BASE64[usize::from(c)];
+        if value == 255 {
+            return None;
+        }
+        buffer = (buffer << 6) | u32::from(value);
         bits += 6;
         if bits >= 8 {
             bits -= 8;
-            let _ = write!(out, "{:02x}", (buffer >> bits) & 0xff);
+            let byte = (buffer >> bits) & 0xff;
+            out.push(char::from(HEX[(byte >> 4) as usize]));
+            out.push(char::from(HEX[(byte & 15) as usize]));
         }
     }
     (out.len() == 64).then_some(out)

@@ -153,20 +153,25 @@ impl Home {
     pub fn publish(&self, staged: &Path, meta: &PrefixMeta) -> Result<(), StoreError> {
         let key = meta.key.as_str();
         let target = self.prefix(key);
+        tracing::debug!(key, "sealing");
         let mut manifest = Manifest::seal_and_scan(staged).on("seal", staged)?;
+        tracing::debug!(key, "hashing what no record covers");
         manifest.hash_uncovered(staged).on("hash", staged)?;
+        tracing::debug!(key, "recording");
         let record = Record::of(staged, manifest.folders.iter().cloned()).on("record", staged)?;
         let meta_text = serde_json::to_string(meta).unwrap_or_default();
         for (kind, text) in [("files", manifest.to_text()), ("folders", record.to_text()), ("meta", meta_text)] {
             let path = self.record(key, kind);
             self.fs.write(&path, text.as_bytes()).on("write", &path)?;
         }
+        tracing::debug!(key, "flushing");
         let durable = self.fs.sync_fs(staged).is_ok();
+        tracing::debug!(key, durable, "publishing");
         self.fs.rename(staged, &target).on("publish", &target)?;
         seal_root(&target).on("seal", &target)?;
         let parent = self.prefixes();
         let durable = self.fs.sync_dir(&parent).is_ok() && durable;
-        self.insert_row(meta, durable)
+        self.insert_row_of(meta, &manifest, durable)
     }
 
     /// Adds files to a published prefix, as links to `sources`, under its build lock, and notes the new times before
@@ -394,6 +399,10 @@ impl Home {
 
     fn insert_row(&self, meta: &PrefixMeta, durable: bool) -> Result<(), StoreError> {
         let manifest = self.manifest(&meta.key)?.unwrap_or_default();
+        self.insert_row_of(meta, &manifest, durable)
+    }
+
+    fn insert_row_of(&self, meta: &PrefixMeta, manifest: &Manifest, durable: bool) -> Result<(), StoreError> {
         let (boot, now) = (boot_id(), crate::now());
         self.database_call(|db| {
             db.execute(

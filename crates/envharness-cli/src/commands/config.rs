@@ -29,7 +29,11 @@ pub(super) fn show(settings: &Settings, printer: Printer) -> i32 {
         .iter()
         .filter_map(|(key, ..)| settings.values.get(*key).map(|(value, source)| (key, value, source)))
         .map(|(key, value, source)| {
-            vec![(*key).to_owned(), if value.is_empty() { "-".into() } else { value.lines().map(without_password).collect::<Vec<_>>().join(" ") }, source.to_string()]
+            vec![
+                (*key).to_owned(),
+                if value.is_empty() { "-".into() } else { value.lines().map(without_password).collect::<Vec<_>>().join(" ") },
+                source.to_string(),
+            ]
         })
         .collect();
     printer.table(&["SETTING", "VALUE", "FROM"], &rows);

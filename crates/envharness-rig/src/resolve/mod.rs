@@ -10,7 +10,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use envharness_spec::{SpecError, Backend, Lock, LockedPackage, LockedPython, LockedSource, Platform, Spec, lock::Inputs};
+use envharness_spec::{Backend, Lock, LockedPackage, LockedPython, LockedSource, Platform, Spec, SpecError, lock::Inputs};
 use envharness_store::Home;
 
 use crate::deadline::Deadline;
@@ -241,7 +241,8 @@ impl Resolver<'_> {
             let trial = Work { spec: &relaxed, folder: folder.path(), ..*work };
             trial.write_inputs()?;
             let output = folder.path().join("annotated.txt");
-            let ran = uv.run(&relaxed, &trial.args(uv, "requirements.txt", &output), folder.path(), "explaining", self.deadline, self.reporter)?;
+            let ran =
+                uv.run(&relaxed, &trial.args(uv, "requirements.txt", &output), folder.path(), "explaining", self.deadline, self.reporter)?;
             if ran.success {
                 let text = fs::read_to_string(&output).on("read", &output)?;
                 let found = annotate::parse(&text, &work.spec.name).get(name.as_str()).and_then(|a| a.version.clone());

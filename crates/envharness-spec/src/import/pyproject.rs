@@ -25,7 +25,9 @@ pub(super) fn read(text: &str, file: &str, name: &str, files: &dyn Files) -> Res
         // Without its source the name would be taken from the public index.
         return Err(SpecError::new(file, "another tool's source for a package is not read")
             .at(key.at, &format!("tool.uv.sources.{}", key.text))
-            .hint("name its path or URL among the dependencies: `name @ git+https://...`, or `pip = [\"./path\"]` in `[tool.envharness]`"));
+            .hint(
+                "name its path or URL among the dependencies: `name @ git+https://...`, or `pip = [\"./path\"]` in `[tool.envharness]`",
+            ));
     }
     read_tables(project, tool, file, name, files)
 }

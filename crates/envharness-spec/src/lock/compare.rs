@@ -17,7 +17,11 @@ impl Lock {
             let locked = requirement.name.as_deref().and_then(|name| self.package(name)).and_then(|p| p.version.as_deref());
             let version = locked.and_then(|text| pep440_rs::Version::from_str(text).ok());
             if version.is_some_and(|version| !requirement.version_specifiers().contains(&version)) {
-                reasons.push(format!("it has {} {}, which is not `{requirement}`", requirement.name.as_deref().unwrap_or_default(), locked.unwrap_or_default()));
+                reasons.push(format!(
+                    "it has {} {}, which is not `{requirement}`",
+                    requirement.name.as_deref().unwrap_or_default(),
+                    locked.unwrap_or_default()
+                ));
             }
         }
         let now = Inputs::of(spec);
