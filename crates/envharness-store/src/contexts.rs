@@ -312,7 +312,7 @@ impl Home {
         };
         let lost = row.lost_its_holder();
         let expired = row.expires.is_some_and(|at| at < crate::now()) && (kept_too || row.origin != Origin::Kept);
-        if !lost && !(expired && row.state != State::Creating) {
+        if !(lost || expired && row.state != State::Creating) {
             return Ok(None);
         }
         attached.remove();
