@@ -166,6 +166,24 @@ def test_prefixes_are_read_only_even_for_root_and_shared_by_specs_that_differ_in
     assert not (prefixes.pop() / "x").exists()
 
 
+def test_a_writable_context_changes_its_own_environment_and_no_other(home):
+    spec = {**SMALL, "writable": True}
+    with eh.create_context(SMALL) as shared, eh.get_context(spec, activate=False) as one, eh.create_context(spec) as two:
+        assert one.execute(["pip", "install", "-q", "idna==3.4"]).check().ok
+        assert one.execute(["python", "-c", "import idna; print(idna.__version__)"]).logs == "3.4\n"
+        assert one.execute(["python", "-c", "import six; open(six.__file__, 'a').write('X = 1')"]).ok
+        assert one.execute(["python", "-c", "import six; print(six.X)"]).logs == "1\n"
+        for other in (two, shared):
+            assert other.execute(["python", "-c", "import idna"]).exit_code == 1
+            assert other.execute(["python", "-c", "import six; six.X"]).exit_code == 1
+    with eh.get_context(spec, activate=False) as again:
+        assert again.id == one.id and again.execute(["python", "-c", "import idna"]).exit_code == 1
+    with pytest.raises(eh.ActivationError, match="writable"), eh.get_context(spec, activate=True):
+        pass
+    with eh.create_context(SMALL) as shared:
+        assert shared.execute(["python", "-c", "import six"]).ok
+
+
 def test_tmp_is_the_contexts_own_and_what_is_needed_stays_visible(home, tmp_path):
     host = Path("/tmp") / f"envharness-test-{os.getpid()}"
     host.write_text("host")

@@ -257,6 +257,9 @@ def test_an_unprivileged_user_can_do_it_all(home, tmp_path):
         out = run("run", "v.yaml", "--", "sh", "-c", "python -c 'import six; print(six.__version__)'; id -u; touch $VIRTUAL_ENV/x 2>&1; true")
         assert out.startswith("1.16.0\n65534\n") and ("Read-only" in out or "Permission denied" in out)
         run("run", "s.yaml", "--", "python3", "-c", "print(1)")
+        (base / "w.yaml").write_text((base / "v.yaml").read_text() + "writable: true\n")
+        out = run("run", "w.yaml", "--", "sh", "-c", "echo 'X = 1' >> $(python -c 'import six; print(six.__file__)') && python -c 'import six; print(six.X)'")
+        assert out == "1\n"
         run("store", "verify")
         run("gc", "--max-size", "0")
         run("store", "clean", "--yes")

@@ -72,13 +72,13 @@ impl Context {
     /// The prefix.
     #[getter]
     fn prefix(&self) -> PathBuf {
-        self.inner.prefix().to_owned()
+        self.inner.prefix()
     }
 
     /// The interpreter to start.
     #[getter]
     fn python(&self) -> PathBuf {
-        self.inner.python().to_owned()
+        self.inner.python()
     }
 
     /// The interpreter's version.
@@ -96,7 +96,7 @@ impl Context {
     /// The prefix's site-packages.
     #[getter]
     fn site_packages(&self) -> PathBuf {
-        self.inner.site_packages().to_owned()
+        self.inner.site_packages()
     }
 
     /// The guest's folder.

@@ -44,7 +44,7 @@ impl Reporter for TerminalReporter {
         tracing::debug!(event = event.name(), "{}", event.text());
         match event {
             Event::Warning { message, hint } => self.bar.suspend(|| self.printer.warning(message, hint.as_deref())),
-            Event::Resolved { .. } | Event::Built { .. } | Event::LockWritten { .. } => {
+            Event::Resolved { .. } | Event::Built { .. } | Event::Copied { .. } | Event::LockWritten { .. } => {
                 self.bar.suspend(|| self.printer.done(&event.text()));
                 if let Event::LockWritten { changes, .. } = event {
                     for change in changes {

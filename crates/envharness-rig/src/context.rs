@@ -20,6 +20,8 @@ use crate::interpreter::Interpreter;
 use crate::process::{self, Input, Output, RunLimits, Sink};
 use crate::rig::Rig;
 use crate::settings::Settings;
+use crate::uv::Uv;
+use crate::writable::{self, Writable};
 
 /// What becomes of a context when its holder leaves it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -234,14 +236,34 @@ impl Context {
         self.reused
     }
 
-    /// The prefix.
-    pub fn prefix(&self) -> &Path {
-        &self.payload.prefix
+    /// How the context may change its environment, where it may.
+    fn writable(&self) -> Option<Writable> {
+        self.spec.writable.then(|| Writable::choose(self.view_refused()))
+    }
+
+    /// The environment's folder: the shared prefix, or a writable context's own copy.
+    pub fn prefix(&self) -> PathBuf {
+        if self.writable() == Some(Writable::Copy) { self.folder().join("env") } else { self.payload.prefix.clone() }
     }
 
     /// The interpreter to start.
-    pub fn python(&self) -> &Path {
-        &self.payload.python
+    pub fn python(&self) -> PathBuf {
+        if self.writable() == Some(Writable::Copy) { self.prefix().join("bin/python") } else { self.payload.python.clone() }
+    }
+
+    /// Makes what a writable context needs before it can run anything; does nothing for others.
+    ///
+    /// # Errors
+    /// [`RigError::Io`].
+    pub fn prepare(&self, reporter: &dyn Reporter) -> Result<(), RigError> {
+        if self.writable() == Some(Writable::Copy) {
+            writable::copy(&self.payload.prefix, &self.folder(), &self.pip_script()?, reporter)?;
+        }
+        Ok(())
+    }
+
+    fn pip_script(&self) -> Result<String, RigError> {
+        Ok(Uv::find(&self.settings, &self.home)?.pip_script())
     }
 
     /// What the interpreter is.
@@ -250,8 +272,9 @@ impl Context {
     }
 
     /// The prefix's site-packages.
-    pub fn site_packages(&self) -> &Path {
-        &self.payload.site_packages
+    pub fn site_packages(&self) -> PathBuf {
+        let relative = self.payload.site_packages.strip_prefix(&self.payload.prefix);
+        relative.map_or_else(|_| self.payload.site_packages.clone(), |relative| self.prefix().join(relative))
     }
 
     /// The guest's folder.
@@ -301,7 +324,7 @@ impl Context {
             &self.spec,
             &Place {
                 id: &self.id,
-                prefix: self.prefix(),
+                prefix: &self.prefix(),
                 bin: python.parent().unwrap_or(Path::new("/")),
                 workdir: &workdir,
                 guest: &self.guest,
@@ -431,9 +454,14 @@ impl Context {
 
     /// Paths of the host that stay visible, also below `/tmp`.
     fn kept(&self, cwd: &Path) -> Vec<PathBuf> {
-        let mut kept = vec![self.settings.project.clone(), self.home.root().to_owned(), self.prefix().to_owned()];
+        let mut kept = vec![self.settings.project.clone(), self.home.root().to_owned(), self.payload.prefix.clone()];
         kept.extend([self.interpreter().prefix.clone(), self.interpreter().path.clone(), PathBuf::from("/tmp/.X11-unix")]);
         kept.extend(self.spec.base.clone());
+        if self.spec.writable {
+            // What its `pip` needs.
+            kept.push(self.home.cache().to_owned());
+            kept.extend(Uv::find(&self.settings, &self.home).ok().map(|uv| uv.program().to_owned()));
+        }
         if cwd.exists() {
             kept.push(cwd.to_owned());
         }
@@ -499,7 +527,12 @@ impl Context {
         }
         let root = self.folder().join("root");
         let folders = self.own_folders().into_iter().map(|path| (root.join(path.strip_prefix("/").unwrap_or(&path)), path)).collect();
+        let overlay = match self.writable() {
+            Some(Writable::Overlay) => Some(writable::overlay(&self.payload.prefix, &self.folder(), &self.pip_script()?)?),
+            _ => None,
+        };
         let view = View {
+            overlay,
             tmp,
             keep: self.kept(cwd),
             read_only: vec![self.home.prefixes(), self.home.guest(), self.home.bytecode()],

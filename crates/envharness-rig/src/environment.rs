@@ -84,6 +84,10 @@ pub(crate) fn of_process(settings: &Settings, spec: &Spec, place: &Place<'_>) ->
             }
         }
     }
+    if spec.writable {
+        // The shared byte-code is never compared with its sources, and here sources may change.
+        out.insert("PYTHONPYCACHEPREFIX".into(), place.workdir.with_file_name("pycache").display().to_string());
+    }
     out.extend(spec.env_vars.iter().map(|(name, value)| (name.clone(), value.clone())));
     out
 }

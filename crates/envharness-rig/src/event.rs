@@ -66,6 +66,13 @@ pub enum Event {
         /// How many packages are left.
         packages: usize,
     },
+    /// A prefix was copied for a context that may change it.
+    Copied {
+        /// Its size.
+        size: String,
+        /// How long it took.
+        elapsed: Duration,
+    },
     /// A context is there.
     Created {
         /// Its id.
@@ -98,6 +105,7 @@ impl Event {
             Self::Downloaded { .. } => "downloaded",
             Self::Built { .. } => "built",
             Self::Compiling { .. } => "compiling",
+            Self::Copied { .. } => "copied",
             Self::Created { .. } => "created",
             Self::Warning { .. } => "warning",
         }
@@ -118,6 +126,7 @@ impl Event {
             Self::Downloaded { what } => format!("Downloaded {what}"),
             Self::Built { packages, elapsed } => format!("Installed {packages} packages in {}", time(elapsed)),
             Self::Compiling { packages } => format!("Compiling {packages} packages"),
+            Self::Copied { size, elapsed } => format!("Copied {size} in {}", time(elapsed)),
             Self::Created { id, reused, elapsed } => {
                 format!("{} {id} in {}", if *reused { "Took" } else { "Created" }, time(elapsed))
             }

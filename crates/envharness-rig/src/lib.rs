@@ -24,6 +24,7 @@ mod settings;
 mod source_tree;
 mod transfer;
 mod uv;
+mod writable;
 
 pub use context::{Context, ExecOptions, ExitPolicy, Running};
 pub use error::{ErrorKind, RigError};

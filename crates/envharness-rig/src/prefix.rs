@@ -275,7 +275,7 @@ fn link(target: &Path, path: &Path) -> Result<(), RigError> {
 
 const PIP: &str = "#!/bin/sh
 echo \"pip: this environment is shared and read-only.\" >&2
-echo \"hint: add the package to the spec and create again\" >&2
+echo \"hint: add the package to the spec and create again, or set 'writable: true' in the spec\" >&2
 exit 1
 ";
 const ACTIVATE: &str = "# For a POSIX shell: . bin/activate, and later `deactivate`.

@@ -7,7 +7,7 @@ use envharness_spec::{Backend, Compile, Gpu, Lock, Spec};
 use envharness_store::{Acquired, Home, Lease, NewContext, Origin, PrefixUse, State};
 
 use crate::bytecode::{self, Urgency};
-use crate::context::{Context, Payload};
+use crate::context::{Context, ExitPolicy, Payload};
 use crate::deadline::Deadline;
 use crate::environment::gpus_present;
 use crate::error::RigError;
@@ -256,6 +256,10 @@ impl Rig {
         }
         let payload = Payload::of(&spec, &synced.path, &synced.python, &synced.site_packages, &synced.interpreter);
         let context = Context::new(self, lease, request.origin, payload, &spec, synced.hold, guest, false).with_lock(synced.lock);
+        if let Err(error) = context.prepare(reporter) {
+            context.release(ExitPolicy::Destroy)?;
+            return Err(error);
+        }
         context.warn_of_limits(reporter);
         reporter.event(&Event::Created { id: context.id().to_owned(), reused: false, elapsed: deadline.elapsed() });
         Ok(context)
@@ -308,6 +312,7 @@ impl Rig {
         if fresh {
             context.empty()?;
         }
+        context.prepare(reporter)?;
         reporter.event(&Event::Created { id: context.id().to_owned(), reused: true, elapsed: deadline.elapsed() });
         Ok(Some(context))
     }

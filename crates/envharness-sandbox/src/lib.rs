@@ -14,4 +14,4 @@ pub use child::{ChildOptions, configure};
 pub use limits::{Enforcer, Limit, Limits};
 pub use plan::{Plan, PlanError};
 pub use tree::{Namespace, Tree, lower_priority, processes_by_variable};
-pub use view::{View, ViewError, namespaces_available};
+pub use view::{Overlay, View, ViewError, namespaces_available, privileged};

@@ -16,12 +16,25 @@ pub struct View {
     pub keep: Vec<PathBuf>,
     /// Folders that cannot be written to, not even by root.
     pub read_only: Vec<PathBuf>,
+    /// A folder whose changes go elsewhere.
+    pub overlay: Option<Overlay>,
     /// Folders of the context that are seen at an absolute path of their own: (folder, path).
     pub folders: Vec<(PathBuf, PathBuf)>,
     /// An empty folder on which a new root is put together when `folders` has any.
     pub new_root: PathBuf,
     /// The directory to start in.
     pub cwd: PathBuf,
+}
+
+/// A folder that processes may change, while what lies below stays as it is (overlayfs).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Overlay {
+    /// The folder.
+    pub lower: PathBuf,
+    /// Where changes are kept.
+    pub upper: PathBuf,
+    /// Scratch space of the kernel, on the same file system as `upper`.
+    pub work: PathBuf,
 }
 
 /// A view that cannot be planned.
@@ -54,6 +67,20 @@ impl View {
         for folder in &self.read_only {
             plan.bind(folder, folder)?;
             plan.mount(None, folder, libc::MS_REMOUNT | libc::MS_BIND | libc::MS_RDONLY | mount_flags(folder))?;
+        }
+        if let Some(overlay) = &self.overlay {
+            let mut options = Vec::new();
+            for (key, path) in [("lowerdir", &overlay.lower), ("upperdir", &overlay.upper), ("workdir", &overlay.work)] {
+                let text = path.display().to_string().replace('\\', "\\\\").replace(':', "\\:").replace(',', "\\,");
+                options.push(format!("{key}={text}"));
+            }
+            plan.calls.push(Call::Mount {
+                source: Some(CString::from(c"overlay")),
+                target: c_path(&overlay.lower)?,
+                kind: Some(CString::from(c"overlay")),
+                flags: 0,
+                data: Some(c_path(Path::new(&options.join(",")))?),
+            });
         }
         if let Some(tmp) = &self.tmp {
             self.plan_tmp(tmp, &mut plan)?;
@@ -166,8 +193,8 @@ fn enter_namespace(plan: &mut Plan) -> Result<(), PlanError> {
     plan.mount(None, Path::new("/"), libc::MS_REC | libc::MS_PRIVATE)
 }
 
-/// CAP_SYS_ADMIN (bit 21) in the effective set.
-fn privileged() -> bool {
+/// Whether this process may mount without a user namespace: CAP_SYS_ADMIN (bit 21) in the effective set.
+pub fn privileged() -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let set = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     set.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).is_some_and(|caps| caps & (1 << 21) != 0)

@@ -20,10 +20,16 @@ fn source() -> impl Strategy<Value = LockedSource> {
     prop_oneof![
         name().prop_map(LockedSource::Index),
         text().prop_map(LockedSource::Url),
-        (text(), "[0-9a-f]{40}", proptest::option::of(text()))
-            .prop_map(|(url, commit, subdirectory)| LockedSource::Git { url, commit, subdirectory }),
-        (text(), text(), any::<bool>())
-            .prop_map(|(path, content, editable)| LockedSource::Path { path, digest: Digest::of(content), editable }),
+        (text(), "[0-9a-f]{40}", proptest::option::of(text())).prop_map(|(url, commit, subdirectory)| LockedSource::Git {
+            url,
+            commit,
+            subdirectory
+        }),
+        (text(), text(), any::<bool>()).prop_map(|(path, content, editable)| LockedSource::Path {
+            path,
+            digest: Digest::of(content),
+            editable
+        }),
         Just(LockedSource::Host),
     ]
 }
@@ -31,7 +37,13 @@ fn source() -> impl Strategy<Value = LockedSource> {
 fn package() -> impl Strategy<Value = LockedPackage> {
     let file = (text(), proptest::option::of(0_u64..1 << 50), text());
     let file = file.prop_map(|(name, size, content)| LockedFile { name, size, sha256: Digest::of(content) });
-    (name(), proptest::option::of("[0-9]{1,3}\\.[0-9]{1,3}"), source(), prop::collection::vec(file, 0..3), prop::collection::vec(text(), 0..3))
+    (
+        name(),
+        proptest::option::of("[0-9]{1,3}\\.[0-9]{1,3}"),
+        source(),
+        prop::collection::vec(file, 0..3),
+        prop::collection::vec(text(), 0..3),
+    )
         .prop_map(|(name, version, source, mut files, via)| {
             files.sort();
             LockedPackage { name, version, source, platforms: Vec::new(), via, files }
@@ -39,8 +51,8 @@ fn package() -> impl Strategy<Value = LockedPackage> {
 }
 
 fn lock() -> impl Strategy<Value = Lock> {
-    (prop::collection::vec(package(), 0..6), text(), prop::collection::btree_map("[a-z_]{1,10}", prop::collection::vec(text(), 0..3), 0..4)).prop_map(
-        |(mut packages, reason, mut lists)| {
+    (prop::collection::vec(package(), 0..6), text(), prop::collection::btree_map("[a-z_]{1,10}", prop::collection::vec(text(), 0..3), 0..4))
+        .prop_map(|(mut packages, reason, mut lists)| {
             packages.sort_by(|a, b| (&a.name, &a.version, &a.platforms).cmp(&(&b.name, &b.version, &b.platforms)));
             lists.remove("digest");
             Lock {
@@ -51,8 +63,7 @@ fn lock() -> impl Strategy<Value = Lock> {
                 inputs: Inputs { digest: Some(Digest::of("inputs")), lists },
                 packages,
             }
-        },
-    )
+        })
 }
 
 proptest! {

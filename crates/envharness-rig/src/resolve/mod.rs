@@ -359,7 +359,8 @@ pub fn refuse_unavailable(spec: &Spec) -> Result<(), RigError> {
         other => Some(format!("the backend `{other}`")),
     };
     let what = what.or_else(|| (spec.isolation != envharness_spec::Isolation::None).then(|| format!("the isolation `{}`", spec.isolation)));
-    let what = what.or_else(|| spec.writable.then(|| "a writable environment (`writable: true`)".to_owned()));
+    let adopted = spec.writable && spec.chosen_backend() == Backend::Host;
+    let what = what.or_else(|| adopted.then(|| "a writable copy of an adopted environment".to_owned()));
     what.map_or(Ok(()), |what| Err(RigError::NotAvailable(what)))
 }
 
