@@ -7,7 +7,7 @@ steps=${DEMO_STEPS:-2000}
 export ENVHARNESS_HOME=$PWD/.demo/home ENVHARNESS_CACHE=$PWD/.demo/cache
 
 echo "== Building envharness into .demo/venv (torch 2.0.1 wants Python 3.9 to 3.11)"
-scripts/venv.sh .demo/venv 9 11 >/dev/null
+scripts/venv.sh .demo/venv "11 10 9" >/dev/null
 built=$(date +%s)
 python=.demo/venv/bin/python
 

@@ -123,4 +123,6 @@ def write(path: str | Path, text: str) -> Path:
     return path
 
 
+#: Two releases of numpy 2 with wheels for this Python.
+NUMPY_2, NUMPY_2_OTHER = ("2.1.3", "2.1.2") if sys.version_info >= (3, 13) else ("2.0.2", "2.0.1")
 SMALL = {"name": "small", "python": MINOR, "deps": ["six==1.16.0"]}

@@ -1,10 +1,10 @@
 """Activation: the calling process sees the packages, and afterwards is as it was."""
 
 import pytest
-from conftest import MINOR, SMALL, need_python, write
+from conftest import MINOR, NUMPY_2, NUMPY_2_OTHER, SMALL, need_python, write
 
 # numpy >= 2 with native code that cannot be imported twice.
-NUMPY = {"name": "np", "python": MINOR, "deps": ["numpy==2.0.2"]}
+NUMPY = {"name": "np", "python": MINOR, "no_build": True, "deps": [f"numpy=={NUMPY_2}"]}
 
 
 def test_enter_leave_and_enter_again(script, home):
@@ -130,13 +130,13 @@ def test_a_native_module_loaded_from_elsewhere_declines(script, home):
         import numpy
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        with eh.get_context({{**{NUMPY!r}, "deps": ["numpy==2.0.1"]}}) as other:
+        with eh.get_context({{**{NUMPY!r}, "deps": ["numpy=={NUMPY_2_OTHER}"]}}) as other:
             assert not other.activated and "`numpy`" in other.activation, other.activation
-            assert other.execute(["python", "-c", "import numpy; print(numpy.__version__)"]).logs == "2.0.1\\n"
+            assert other.execute(["python", "-c", "import numpy; print(numpy.__version__)"]).logs == "{NUMPY_2_OTHER}\\n"
     with eh.get_context({NUMPY!r}) as ctx:
         assert ctx.activated
         import numpy
-        assert numpy.__version__ == "2.0.2"
+        assert numpy.__version__ == {NUMPY_2!r}
     print("ok")
     """
     assert script(code).ok().out == "ok\n"

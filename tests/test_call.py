@@ -11,7 +11,7 @@ import uuid
 import envharness as eh
 import pytest
 from callables import OwnError, Point, awaited, fail, fail_plainly, identity, leave, mirrored, scaled, versions
-from conftest import MINOR, SMALL, need_python, write
+from conftest import MINOR, NUMPY_2, SMALL, need_python, write
 
 @pytest.fixture
 def ctx(home):
@@ -117,7 +117,7 @@ def test_arrays_across_numpy_1_and_2_and_across_pythons(script, home):
         return numpy.__version__, a * 2, scalar, table, a.T.flags.f_contiguous
 
     if __name__ == "__main__":
-        with eh.get_context({{"name": "two", "python": {MINOR!r}, "deps": ["numpy==2.0.2"]}}) as here:
+        with eh.get_context({{"name": "two", "python": {MINOR!r}, "deps": ["numpy=={NUMPY_2}"]}}) as here:
             assert here.activated, here.activation
             import numpy as np
             a = np.arange(6, dtype=">i2").reshape(2, 3)

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import BIN, MINOR, write
+from conftest import BIN, MINOR, NUMPY_2, write
 
 #: The long run of `make faults` sets these; CI runs a short form.
 KILLS = int(os.environ.get("ENVHARNESS_FAULT_KILLS", "15"))
@@ -133,7 +133,7 @@ def test_a_failed_call_gives_a_clear_error_and_the_next_try_works(error, cli, ho
 def test_a_full_disk_is_named_and_leaves_nothing(cli, home, tmp_path):
     if os.geteuid() != 0:
         pytest.skip("mounting needs root")
-    write("s.yaml", f"name: small\npython: '{MINOR}'\ndeps: [numpy==2.0.2]\n")
+    write("s.yaml", f"name: small\npython: '{MINOR}'\ndeps: [numpy=={NUMPY_2}]\n")
     cli("lock", "s.yaml").ok()
     cli("sync", "s.yaml").ok()
     small = tmp_path / "small"
