@@ -66,6 +66,20 @@ pub struct Synced {
     hold: Option<PrefixUse>,
 }
 
+impl Synced {
+    fn of(lock: Lock, interpreter: Interpreter, hold: PrefixUse) -> Self {
+        Self {
+            key: hold.key.clone(),
+            python: hold.path.join("bin/python"),
+            site_packages: site_packages(&hold.path, &interpreter),
+            path: hold.path.clone(),
+            lock,
+            interpreter,
+            hold: Some(hold),
+        }
+    }
+}
+
 impl Rig {
     /// Opens the store that the settings name.
     ///
@@ -145,15 +159,7 @@ impl Rig {
         let interpreter = interpreter::for_lock(&self.settings, &self.home, &lock.python.version)?;
         let builder = Builder { settings: &self.settings, home: &self.home, reporter, deadline };
         let hold = builder.obtain(&lock, spec, &interpreter)?;
-        Ok(Synced {
-            key: hold.key.clone(),
-            python: hold.path.join("bin/python"),
-            site_packages: site_packages(&hold.path, &interpreter),
-            path: hold.path.clone(),
-            lock,
-            interpreter,
-            hold: Some(hold),
-        })
+        Ok(Synced::of(lock, interpreter, hold))
     }
 
     fn compile_as_asked(&self, spec: &Spec, synced: &Synced, reporter: &dyn Reporter) -> Result<(), RigError> {
@@ -221,15 +227,7 @@ impl Rig {
         let ready = self.ready_prefix(&spec, &lock, reporter)?;
         let (lease, synced) = match ready {
             Some((interpreter, hold)) => {
-                let synced = Synced {
-                    key: hold.key.clone(),
-                    python: hold.path.join("bin/python"),
-                    site_packages: site_packages(&hold.path, &interpreter),
-                    path: hold.path.clone(),
-                    lock,
-                    interpreter,
-                    hold: Some(hold),
-                };
+                let synced = Synced::of(lock, interpreter, hold);
                 new.prefix.clone_from(&synced.key);
                 new.state = State::Running;
                 new.payload = Payload::of(&spec, &synced.path, &synced.python, &synced.site_packages, &synced.interpreter).to_text();

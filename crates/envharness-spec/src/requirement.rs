@@ -191,7 +191,22 @@ fn parse_marker(text: &str) -> Result<String, (String, Option<String>)> {
     Ok(tree.try_to_string().unwrap_or_else(|| text.to_owned()))
 }
 
+/// Refuses names that end with `.`, `-` or `_` before the parser sees them: it would panic (pep508_rs 0.9.2).
+fn check_names(text: &str) -> Result<(), (String, Option<String>)> {
+    let leading = |text: &str| text.chars().take_while(|c| c.is_ascii_alphanumeric() || "._-".contains(*c)).collect::<String>();
+    let name = leading(text);
+    let rest = text[name.len()..].trim_start();
+    let extras = rest.strip_prefix('[').map_or("", |rest| rest.split(']').next().unwrap_or(rest));
+    for part in std::iter::once(name).chain(extras.split(',').map(|extra| leading(extra.trim_start()))) {
+        if part.ends_with(['.', '-', '_']) {
+            return Err((format!("`{text}` is not a requirement: `{part}` does not end with a letter or digit"), None));
+        }
+    }
+    Ok(())
+}
+
 fn named(text: &str) -> Result<Requirement, (String, Option<String>)> {
+    check_names(text)?;
     let parsed = pep508_rs::Requirement::<pep508_rs::VerbatimUrl>::from_str(text).map_err(|error| {
         let hint = conda_style(text).map(|fixed| format!("a pip pin has two equals signs: `{fixed}`"));
         (format!("`{text}` is not a requirement: {}", first_line(&error)), hint)
@@ -226,7 +241,7 @@ fn named(text: &str) -> Result<Requirement, (String, Option<String>)> {
 /// `numpy=1.24` in a pip list: what the writer meant.
 fn conda_style(text: &str) -> Option<String> {
     let (name, version) = text.split_once('=')?;
-    let plain = !version.starts_with('=') && !name.ends_with(['=', '<', '>', '!', '~']);
+    let plain = check_names(text).is_ok() && !version.starts_with('=') && !name.ends_with(['=', '<', '>', '!', '~']);
     let fixed = format!("{}=={}", name.trim(), version.trim().split('=').next()?);
     (plain && pep508_rs::Requirement::<pep508_rs::VerbatimUrl>::from_str(&fixed).is_ok()).then_some(fixed)
 }
@@ -263,6 +278,9 @@ mod tests {
         assert!(Requirement::parse("https://me:secret@example.org/a.whl").is_err());
         assert!(Requirement::parse("numpy==not.a.version").is_err());
         assert!(Requirement::parse("").is_err());
+        for text in ["numpy->=1", "a.[x]", "a[x-]", "a[ y , x_ ]>1", "-", "a-\u{11bc0}"] {
+            assert!(Requirement::parse(text).is_err(), "{text}");
+        }
     }
 
     #[test]

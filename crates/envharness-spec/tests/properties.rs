@@ -82,6 +82,11 @@ proptest! {
     }
 
     #[test]
+    fn option_lines_never_panic(line in "-[a-z\u{11bc0}é]{0,3}[ =]?\\PC{0,8}") {
+        let _ = Spec::parse(&line, Format::Requirements, "x");
+    }
+
+    #[test]
     fn text_that_looks_like_a_spec_never_panics(lines in prop::collection::vec("[ ]{0,6}(name|deps|python|environment|pip|-|&a|\\*a|<<)?[:]?[ ]?[a-z0-9\\[\\]{}*&<'\"=,.|>-]{0,12}", 0..12)) {
         let _ = Spec::parse(&lines.join("\n"), Format::Yaml, "x");
     }

@@ -88,7 +88,8 @@ fn option(
 ) -> Result<(), SpecError> {
     let (word, value) = match line.find(['=', ' ']) {
         Some(split) => (&line[..split], line[split + 1..].trim().trim_matches(['"', '\''])),
-        None if line.len() > 2 && !line.starts_with("--") => line.split_at(2),
+        // `-rfile`; what is no letter is no option, and may be longer than a byte.
+        None if !line.starts_with("--") => line.split_at_checked(2).unwrap_or((line, "")),
         None => (line, ""),
     };
     let error = |message: String| SpecError::new(file, message).at(at, "");

@@ -1,0 +1,377 @@
+//! A context: a leased place made from a prefix. `exec` runs commands in it, `place` says what they see.
+
+mod exec;
+mod place;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use envharness_sandbox::{Enforcer, Limit, Limits, Namespace, Tree};
+use envharness_spec::{Lock, Spec, TmpPolicy};
+use envharness_store::{ContextRow, FileLock, Home, Lease, Origin, PrefixUse, State, remove_tree};
+use serde::{Deserialize, Serialize};
+
+use crate::environment::{self, Place};
+use crate::error::{IoContext as _, RigError};
+use crate::event::{Event, Reporter};
+use crate::interpreter::Interpreter;
+use crate::rig::Rig;
+use crate::settings::Settings;
+use crate::uv::Uv;
+use crate::writable::{self, Writable};
+
+pub use exec::{ExecOptions, Running};
+
+/// What becomes of a context when its holder leaves it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExitPolicy {
+    /// Free for the next `get_context` of the same spec and lock.
+    Release,
+    /// Stays, and belongs to its maker.
+    Keep,
+    /// Stays without a process; never reused.
+    Suspend,
+    /// Goes.
+    Destroy,
+}
+
+impl ExitPolicy {
+    /// Reads `release`, `keep`, `suspend` or `destroy`.
+    pub fn parse(word: &str) -> Option<Self> {
+        Some(match word {
+            "release" => Self::Release,
+            "keep" => Self::Keep,
+            "suspend" => Self::Suspend,
+            "destroy" => Self::Destroy,
+            _ => return None,
+        })
+    }
+}
+
+/// What a row keeps of a context, so that any process can work with it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Payload {
+    spec: serde_json::Value,
+    base: Option<PathBuf>,
+    pub prefix: PathBuf,
+    pub python: PathBuf,
+    pub site_packages: PathBuf,
+    pub interpreter: Interpreter,
+}
+
+impl Payload {
+    pub(crate) fn of(spec: &Spec, prefix: &Path, python: &Path, site_packages: &Path, interpreter: &Interpreter) -> Self {
+        Self {
+            spec: spec.canonical(),
+            base: spec.base.clone(),
+            prefix: prefix.to_owned(),
+            python: python.to_owned(),
+            site_packages: site_packages.to_owned(),
+            interpreter: interpreter.clone(),
+        }
+    }
+
+    pub(crate) fn to_text(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    pub(crate) fn parse(text: &str) -> Result<Self, RigError> {
+        serde_json::from_str(text).map_err(|error| RigError::Context {
+            id: String::new(),
+            reason: format!("has a row that cannot be read: {error}"),
+            hint: Some("remove it with `envharness rm`".into()),
+        })
+    }
+
+    pub(crate) fn spec(&self) -> Result<Spec, RigError> {
+        let mut spec = Spec::from_mapping(&self.spec.to_string(), &envharness_spec::NoFiles)?;
+        spec.base.clone_from(&self.base);
+        Ok(spec)
+    }
+}
+
+/// A context, held by this process or only worked with.
+#[derive(Debug)]
+pub struct Context {
+    id: String,
+    spec: Spec,
+    settings: Settings,
+    home: Home,
+    payload: Payload,
+    lock: Option<Lock>,
+    origin: Origin,
+    guest: PathBuf,
+    held: Mutex<Held>,
+    reused: bool,
+    pid: u32,
+}
+
+/// What keeps the context and its prefix while this value lives.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    lease: Option<Lease>,
+    attached: Option<FileLock>,
+    prefix: Option<PrefixUse>,
+    /// Mount namespaces of runs that left processes behind.
+    namespaces: Vec<Namespace>,
+}
+
+impl Context {
+    #[expect(clippy::too_many_arguments, reason = "every part comes from another step of the create")]
+    pub(crate) fn new(
+        rig: &Rig,
+        lease: Lease,
+        origin: Origin,
+        payload: Payload,
+        spec: &Spec,
+        hold: Option<PrefixUse>,
+        guest: PathBuf,
+        reused: bool,
+    ) -> Self {
+        Self {
+            id: lease.id.clone(),
+            spec: spec.clone(),
+            settings: rig.settings.clone(),
+            home: rig.home.clone(),
+            payload,
+            lock: None,
+            origin,
+            guest,
+            held: Mutex::new(Held { lease: Some(lease), prefix: hold, ..Held::default() }),
+            reused,
+            pid: std::process::id(),
+        }
+    }
+
+    pub(crate) fn attached(
+        rig: &Rig,
+        row: ContextRow,
+        payload: Payload,
+        spec: &Spec,
+        hold: Option<PrefixUse>,
+        guest: PathBuf,
+    ) -> Result<Self, RigError> {
+        let attached = rig.home.attach_lock(&row.id)?;
+        let context = Self {
+            id: row.id,
+            spec: spec.clone(),
+            settings: rig.settings.clone(),
+            home: rig.home.clone(),
+            payload,
+            lock: None,
+            origin: row.origin,
+            guest,
+            held: Mutex::new(Held { attached: Some(attached), prefix: hold, ..Held::default() }),
+            reused: true,
+            pid: std::process::id(),
+        };
+        context.touch()?;
+        Ok(context)
+    }
+
+    pub(super) fn held(&self) -> std::sync::MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn idle(&self) -> Option<Duration> {
+        self.spec.resources.timeouts.idle.or_else(|| self.settings.duration("timeouts.idle"))
+    }
+
+    /// Starts the idle time of a context that this process does not hold anew.
+    pub(super) fn touch(&self) -> Result<(), RigError> {
+        if self.held().attached.is_some() {
+            self.home.touch_context(&self.id, self.idle())?;
+        }
+        Ok(())
+    }
+
+    /// The id.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The spec it was made for.
+    pub fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    /// Notes the lock it was made from.
+    #[must_use]
+    pub(crate) fn with_lock(mut self, lock: Lock) -> Self {
+        self.lock = Some(lock);
+        self
+    }
+
+    /// The lock it was made from; `None` for one that was attached to.
+    pub fn lock(&self) -> Option<&Lock> {
+        self.lock.as_ref()
+    }
+
+    /// Whether an idle one was taken.
+    pub fn reused(&self) -> bool {
+        self.reused
+    }
+
+    /// How the context may change its environment, where it may.
+    pub(super) fn writable(&self) -> Option<Writable> {
+        self.spec.writable.then(|| Writable::choose(self.view_refused()))
+    }
+
+    /// The environment's folder: the shared prefix, or a writable context's own copy.
+    pub fn prefix(&self) -> PathBuf {
+        if self.writable() == Some(Writable::Copy) { self.folder().join("env") } else { self.payload.prefix.clone() }
+    }
+
+    /// The interpreter to start.
+    pub fn python(&self) -> PathBuf {
+        if self.writable() == Some(Writable::Copy) { self.prefix().join("bin/python") } else { self.payload.python.clone() }
+    }
+
+    /// Makes what a writable context needs before it can run anything; does nothing for others.
+    ///
+    /// # Errors
+    /// [`RigError::Io`].
+    pub fn prepare(&self, reporter: &dyn Reporter) -> Result<(), RigError> {
+        if self.writable() == Some(Writable::Copy) {
+            writable::copy(&self.payload.prefix, &self.folder(), &self.pip_script()?, reporter)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn pip_script(&self) -> Result<String, RigError> {
+        Ok(Uv::find(&self.settings, &self.home)?.pip_script())
+    }
+
+    /// What the interpreter is.
+    pub fn interpreter(&self) -> &Interpreter {
+        &self.payload.interpreter
+    }
+
+    /// The prefix's site-packages.
+    pub fn site_packages(&self) -> PathBuf {
+        let relative = self.payload.site_packages.strip_prefix(&self.payload.prefix);
+        relative.map_or_else(|_| self.payload.site_packages.clone(), |relative| self.prefix().join(relative))
+    }
+
+    /// The guest's folder.
+    pub fn guest(&self) -> &Path {
+        &self.guest
+    }
+
+    /// The context's own folder for work.
+    pub fn workdir(&self) -> PathBuf {
+        self.folder().join("work")
+    }
+
+    /// The folder of everything that is the context's.
+    pub(crate) fn folder(&self) -> PathBuf {
+        self.home.context(&self.id)
+    }
+
+    /// Where its log lies.
+    pub fn log_path(&self) -> PathBuf {
+        self.home.log(&self.id)
+    }
+
+    /// The limits and who enforces each.
+    pub fn limits(&self) -> Vec<Limit> {
+        self.process_limits().enforced()
+    }
+
+    pub(super) fn process_limits(&self) -> Limits {
+        let resources = &self.spec.resources;
+        Limits { memory: resources.memory, file_size: resources.disk, pids: resources.pids, cpus: resources.cpus }
+    }
+
+    pub(crate) fn warn_of_limits(&self, reporter: &dyn Reporter) {
+        let open: Vec<&str> = self.limits().iter().filter(|l| l.enforcer == Enforcer::Nothing).map(|l| l.name).collect();
+        if !open.is_empty() {
+            let message = format!("nothing enforces the limits {} here", open.join(", "));
+            reporter.event(&Event::Warning { message, hint: Some("`envharness inspect` shows each limit".into()) });
+        }
+    }
+
+    /// The variables of its processes, secrets apart.
+    pub fn variables(&self) -> BTreeMap<String, String> {
+        let python = self.python();
+        let workdir = self.workdir();
+        environment::of_process(
+            &self.settings,
+            &self.spec,
+            &Place {
+                id: &self.id,
+                prefix: &self.prefix(),
+                bin: python.parent().unwrap_or(Path::new("/")),
+                workdir: &workdir,
+                guest: &self.guest,
+                home: self.home.root(),
+                own_tmp: self.spec.tmp == TmpPolicy::Private && !self.view_refused(),
+                is_conda: self.prefix().join("conda-meta").is_dir(),
+            },
+        )
+    }
+
+    /// Ends every process of the context; returns who could not be ended.
+    pub fn kill_processes(&self) -> Vec<u32> {
+        let pinned = std::mem::take(&mut self.held().namespaces);
+        let mut left = context_tree(&self.id).kill();
+        for namespace in pinned {
+            // Also who changed its environment: the namespace tells.
+            left.extend(Tree { marker: format!("{PROCESS_OF}={}", self.id), namespace: Some(namespace) }.kill());
+        }
+        left
+    }
+
+    /// Removes everything in it and leaves it as new. Whatever a process put in the place of a folder is removed, not
+    /// followed.
+    ///
+    /// # Errors
+    /// [`RigError::Io`].
+    pub fn empty(&self) -> Result<(), RigError> {
+        let folder = self.folder();
+        for entry in fs::read_dir(&folder).on("list", &folder)?.flatten() {
+            remove_tree(&entry.path()).on("remove", &entry.path())?;
+        }
+        fs::create_dir(self.workdir()).on("create", &self.workdir())
+    }
+
+    /// Lets go of the context. Does nothing in a forked child, and nothing the second time.
+    ///
+    /// # Errors
+    /// [`RigError::Store`].
+    pub fn release(&self, policy: ExitPolicy) -> Result<(), RigError> {
+        let (lease, prefix) = {
+            let mut held = self.held();
+            held.attached = None;
+            (held.lease.take(), held.prefix.take())
+        };
+        let Some(lease) = lease.filter(|_| self.pid == std::process::id()) else { return Ok(()) };
+        if policy != ExitPolicy::Keep {
+            self.kill_processes();
+        }
+        let idle = self.idle();
+        match policy {
+            ExitPolicy::Destroy => self.home.remove_context(lease)?,
+            ExitPolicy::Keep => self.home.set_context(&self.id, State::Idle, Origin::Kept, idle, None)?,
+            ExitPolicy::Suspend => self.home.set_context(&self.id, State::Suspended, Origin::Kept, idle, None)?,
+            ExitPolicy::Release => {
+                let origin = if self.origin == Origin::Kept { Origin::Kept } else { Origin::Get };
+                self.home.set_context(&self.id, State::Idle, origin, idle, None)?;
+            }
+        }
+        drop(prefix);
+        Ok(())
+    }
+}
+
+/// The variable that marks the processes of a context. Activation does not set it: the caller's own children are not
+/// the context's.
+pub(crate) const PROCESS_OF: &str = "ENVHARNESS_PROCESS_OF";
+
+/// The processes of a context, as far as their environment tells.
+pub(crate) fn context_tree(id: &str) -> Tree {
+    Tree { marker: format!("{PROCESS_OF}={id}"), namespace: None }
+}
