@@ -7,7 +7,7 @@ from pathlib import Path
 
 import envharness as eh
 import pytest
-from conftest import INTERPRETERS, MINOR, need_python, write
+from conftest import BIN, INTERPRETERS, MINOR, need_python, write
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -194,6 +194,32 @@ def test_a_specifier_a_path_and_none_that_fits(cli, home):
     assert INTERPRETERS["3.9"] in failed.err
 
 
+def test_a_python_by_path_and_in_conda_is_found_and_shims_are_no_interpreters(cli, home, tmp_path):
+    need_python("3.9")
+    environment = tmp_path / "by-path"
+    subprocess.run([INTERPRETERS["3.9"], "-m", "venv", "--without-pip", environment], check=True)
+    write("p.yaml", f"name: a\npython: {environment}/bin/python\ndeps: [six==1.16.0]\n")
+    write("d.yaml", f"name: a\npython: {environment}\ndeps: [six==1.16.0]\n")
+    for name in ("p.yaml", "d.yaml"):
+        for _ in range(2):
+            assert cli("run", name, "--", "python", "--version").ok().out.startswith("Python 3.9.")
+    # A conda environment, and a folder of shims that start nothing: only the first is an interpreter.
+    user = tmp_path / "user"
+    conda = user / ".conda" / "envs" / "x" / "bin"
+    conda.mkdir(parents=True)
+    (conda / "python").symlink_to(INTERPRETERS["3.9"])
+    shims = user / ".pyenv" / "shims"
+    shims.mkdir(parents=True)
+    write(shims / "python3.9", "#!/bin/sh\nexit 9\n").chmod(0o755)
+    write("c.yaml", "name: a\npython: '3.9'\ndeps: [six==1.16.0]\n")
+    environ = {"HOME": str(user), "PYENV_ROOT": str(user / ".pyenv"), "PATH": f"{shims}:{BIN}:/usr/bin:/bin", "ENVHARNESS_PYTHON_DOWNLOADS": "never"}
+    done = cli("lock", "c.yaml", env=environ).ok()
+    assert INTERPRETERS["3.9"] in done.err
+    write("b.yaml", "name: a\npython: ./b.yaml\ndeps: [six==1.16.0]\n")
+    failed = cli("lock", "b.yaml")
+    assert failed.code == 3 and "b.yaml` is not a Python that works" in failed.err
+
+
 def test_a_python_that_does_not_resolve_gives_way_to_one_that_does(home):
     need_python("3.8", "3.13")
     # numpy 1.24.3 has no wheel for 3.12 and later, and does not build there.
@@ -202,8 +228,6 @@ def test_a_python_that_does_not_resolve_gives_way_to_one_that_does(home):
         "lock = eh.lock({'name': 'a', 'deps': ['numpy==1.24.3'], 'no_build': True})\n"
         "print(lock.python, '|', lock.python_reason)\n"
     )
-    from conftest import BIN
-
     done = subprocess.run([str(BIN / "python"), "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(("3.8", "3.9", "3.10", "3.11"))

@@ -11,7 +11,6 @@ use pep440_rs::Version;
 use crate::error::RigError;
 use crate::interpreter::{self, Interpreter};
 use crate::settings::Settings;
-use crate::source_tree;
 
 /// An adopted environment.
 #[derive(Debug, Clone)]
@@ -30,14 +29,11 @@ pub struct Adopted {
 /// [`RigError::BadPython`], [`RigError::NoPython`].
 pub fn find(settings: &Settings, home: &Home, spec: &Spec) -> Result<Adopted, RigError> {
     let wanted = spec.python.as_deref();
-    let python = match wanted.filter(|text| text.contains('/') || text.starts_with(['.', '~'])) {
-        Some(path) => {
-            let path = source_tree::absolute(path, &spec.base.clone().unwrap_or_default());
-            if path.is_dir() { path.join("bin/python") } else { path }
-        }
+    let python = match interpreter::path_of(spec) {
+        Some(path) => path,
         None => match &settings.caller_python {
             Some(caller) if wanted.is_none() => caller.clone(),
-            _ => interpreter::choices(settings, home, wanted)?.remove(0).interpreter.path,
+            _ => interpreter::choices(settings, home, spec)?.remove(0).interpreter.path,
         },
     };
     let interpreter = interpreter::query(home, &python)?;

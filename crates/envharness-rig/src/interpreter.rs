@@ -8,12 +8,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::str::FromStr as _;
 
+use envharness_spec::Spec;
 use envharness_store::Home;
 use pep440_rs::{Version, VersionSpecifiers};
 use serde::{Deserialize, Serialize};
 
 use crate::error::RigError;
 use crate::settings::Settings;
+use crate::source_tree;
 
 /// What an interpreter says of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -186,11 +188,22 @@ pub fn satisfies(interpreter: &Interpreter, wanted: &str) -> bool {
     VersionSpecifiers::from_str(wanted).is_ok_and(|set| set.contains(&version))
 }
 
+/// The path that a spec gives for its Python: an interpreter's, or that of an environment's folder.
+pub(crate) fn path_of(spec: &Spec) -> Option<PathBuf> {
+    let text = spec.python.as_deref().filter(|text| text.contains('/') || text.starts_with(['.', '~']))?;
+    let path = source_tree::absolute(text, &spec.base.clone().unwrap_or_default());
+    Some(if path.is_dir() { path.join("bin/python") } else { path })
+}
+
 /// The interpreters to try for a spec, in order, with the reason for each.
 ///
 /// # Errors
-/// [`RigError::NoPython`] lists what was found.
-pub fn choices(settings: &Settings, home: &Home, wanted: Option<&str>) -> Result<Vec<Choice>, RigError> {
+/// [`RigError::NoPython`] lists what was found; [`RigError::BadPython`] for a path that is none.
+pub fn choices(settings: &Settings, home: &Home, spec: &Spec) -> Result<Vec<Choice>, RigError> {
+    if let Some(path) = path_of(spec) {
+        return Ok(vec![Choice { interpreter: query(home, &path)?, reason: "the spec names its path".into() }]);
+    }
+    let wanted = spec.python.as_deref();
     let caller = settings.caller_python.as_ref().and_then(|path| query(home, path).ok()).filter(supported);
     let found = discover(settings, home)?;
     let mut out: Vec<Choice> = Vec::new();
@@ -226,7 +239,13 @@ pub fn choices(settings: &Settings, home: &Home, wanted: Option<&str>) -> Result
 ///
 /// # Errors
 /// [`RigError::NoPython`].
-pub fn for_lock(settings: &Settings, home: &Home, version: &str) -> Result<Interpreter, RigError> {
+pub fn for_lock(settings: &Settings, home: &Home, spec: &Spec, version: &str) -> Result<Interpreter, RigError> {
+    let same_minor = |interpreter: &Interpreter| version.split('.').take(2).eq(interpreter.version.split('.').take(2));
+    if let Some(named) = path_of(spec).map(|path| query(home, &path)).transpose()?
+        && same_minor(&named)
+    {
+        return Ok(named);
+    }
     let caller = settings.caller_python.as_ref().and_then(|path| query(home, path).ok());
     if let Some(caller) = caller.as_ref().filter(|caller| caller.version == version) {
         return Ok(caller.clone());
@@ -235,8 +254,7 @@ pub fn for_lock(settings: &Settings, home: &Home, version: &str) -> Result<Inter
     if let Some((exact, _)) = found.iter().find(|(i, _)| i.version == version) {
         return Ok(exact.clone());
     }
-    let minor = version.split('.').take(2).collect::<Vec<_>>().join(".");
-    let same = caller.into_iter().chain(found.iter().map(|(i, _)| i.clone())).find(|i| i.minor() == minor);
+    let same = caller.into_iter().chain(found.iter().map(|(i, _)| i.clone())).find(same_minor);
     same.ok_or_else(|| RigError::NoPython {
         wanted: version.to_owned(),
         found: found.iter().map(|(i, place)| format!("Python {} at {} ({place})", i.version, i.path.display())).collect(),

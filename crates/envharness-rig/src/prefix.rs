@@ -207,7 +207,7 @@ impl Builder<'_> {
         let site = staged.join("lib");
         envharness_store::remove_tree(&site).on("remove", &site)?;
         envharness_store::remove_tree(&staged.join("bin")).on("remove", staged)?;
-        skeleton(staged, &interpreter::for_lock(self.settings, self.home, &lock.python.version)?)?;
+        skeleton(staged, &interpreter::for_lock(self.settings, self.home, spec, &lock.python.version)?)?;
         self.install(staged, folder, lock, spec)?;
         let bad = packages_against_record(staged).on("check", staged)?;
         if bad.is_empty() {

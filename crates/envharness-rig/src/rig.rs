@@ -156,7 +156,7 @@ impl Rig {
             let host::Adopted { python, interpreter, site_packages } = adopted;
             return Ok(Synced { key: String::new(), path, python, lock, interpreter, site_packages, hold: None });
         }
-        let interpreter = interpreter::for_lock(&self.settings, &self.home, &lock.python.version)?;
+        let interpreter = interpreter::for_lock(&self.settings, &self.home, spec, &lock.python.version)?;
         let builder = Builder { settings: &self.settings, home: &self.home, reporter, deadline };
         let hold = builder.obtain(&lock, spec, &interpreter)?;
         Ok(Synced::of(lock, interpreter, hold))
@@ -267,7 +267,7 @@ impl Rig {
         if spec.chosen_backend() == Backend::Host {
             return Ok(None);
         }
-        let interpreter = interpreter::for_lock(&self.settings, &self.home, &lock.python.version)?;
+        let interpreter = interpreter::for_lock(&self.settings, &self.home, spec, &lock.python.version)?;
         let key = key(lock, spec, &interpreter);
         tracing::debug!(key, python = %interpreter.path.display(), "prefix");
         if !self.home.prefix(&key).is_dir() {

@@ -116,9 +116,11 @@ impl<'a> Uv<'a> {
     /// there for every user to see.
     fn index_variables(&self, spec: &Spec) -> Vec<(&'static str, String)> {
         let indexes = effective_indexes(self.settings, spec);
-        let others: Vec<String> = indexes.iter().filter(|i| !i.default).map(|i| format!("{}={}", i.name, i.url)).collect();
+        // With its name, by which credentials are found.
+        let named = |index: &Index| format!("{}={}", index.name, index.url);
+        let others: Vec<String> = indexes.iter().filter(|i| !i.default).map(named).collect();
         let mut out: Vec<(&'static str, String)> =
-            indexes.iter().find(|i| i.default).map(|i| ("UV_DEFAULT_INDEX", i.url.clone())).into_iter().collect();
+            indexes.iter().find(|i| i.default).map(|i| ("UV_DEFAULT_INDEX", named(i))).into_iter().collect();
         if !others.is_empty() {
             out.push(("UV_INDEX", others.join(" ")));
         }

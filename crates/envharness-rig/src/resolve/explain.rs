@@ -78,6 +78,12 @@ pub(super) fn error(spec: &Spec, python: &str, collision: &Collision, remedies: 
         .sentences
         .iter()
         .any(|s| s.contains("was not found") || s.contains("no versions of") || s.contains("there is no version"));
+    let locked_out = collision.sentences.iter().any(|s| s.contains("authentication credentials") || s.contains("403 Forbidden"));
+    if locked_out {
+        hint = Some(
+            "give the index its credentials: in `~/.netrc`, or as `UV_INDEX_<NAME>_USERNAME` and `UV_INDEX_<NAME>_PASSWORD`".to_owned(),
+        );
+    }
     let hint = hint.or_else(|| {
         if missing {
             Some("check the name and the version; `exclude-newer` and the index limit what is seen".into())

@@ -82,11 +82,11 @@ impl Resolver<'_> {
     /// A lock keeps its Python; without one the spec decides.
     fn choices(&self, spec: &Spec, old: Option<&Lock>) -> Result<Vec<Choice>, RigError> {
         let kept = old.and_then(|old| {
-            let interpreter = interpreter::for_lock(self.settings, self.home, &old.python.version).ok()?;
+            let interpreter = interpreter::for_lock(self.settings, self.home, spec, &old.python.version).ok()?;
             let fits = spec.python.as_deref().is_none_or(|wanted| interpreter::satisfies(&interpreter, wanted));
             fits.then(|| Choice { interpreter, reason: old.python.reason.clone() })
         });
-        match interpreter::choices(self.settings, self.home, spec.python.as_deref()) {
+        match interpreter::choices(self.settings, self.home, spec) {
             Ok(choices) => {
                 let kept_path = kept.as_ref().map(|k| k.interpreter.path.clone());
                 let others = choices.into_iter().filter(|c| Some(&c.interpreter.path) != kept_path.as_ref());
@@ -117,7 +117,7 @@ impl Resolver<'_> {
             self.reporter.event(&Event::Warning { message: format!("Python {wanted} could not be fetched: {first}"), hint: None });
             return Err(error);
         }
-        let choices = interpreter::choices(self.settings, self.home, Some(&wanted))?;
+        let choices = interpreter::choices(self.settings, self.home, spec)?;
         choices.into_iter().next().ok_or(error)
     }
 

@@ -166,7 +166,7 @@ fn index_name(annotated: Option<&str>, artifacts: &[&Artifact], settings: &Setti
 /// # Errors
 /// As [`Resolver::resolve`], and when the index no longer has a locked file.
 pub fn export_pylock(resolver: &Resolver<'_>, spec: &Spec, lock: &Lock, platform: &Platform) -> Result<String, RigError> {
-    let interpreter = interpreter::for_lock(resolver.settings, resolver.home, &lock.python.version)?;
+    let interpreter = interpreter::for_lock(resolver.settings, resolver.home, spec, &lock.python.version)?;
     let choice = Choice { interpreter, reason: lock.python.reason.clone() };
     let folder = resolver.home.temporary("export")?;
     let base = spec.base.clone().unwrap_or_default();
