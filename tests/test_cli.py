@@ -88,6 +88,7 @@ def test_run_passes_code_and_output_and_reuses(cli, spec):
     assert len(cli("list", "--output-format", "json").json["contexts"]) == 1
     assert cli("run", "missing.yaml", "--", "true").code == 125
     assert cli("run", spec).code == 2
+    assert cli("run", "--", "echo", "the folder's own").ok().out == "the folder's own\n"
 
 
 def test_shell_opens_on_a_terminal(home, cli, spec):
@@ -112,7 +113,7 @@ def test_shell_opens_on_a_terminal(home, cli, spec):
 
 def test_output_is_quiet_plain_and_data_only_on_stdout(cli, spec):
     done = cli("sync", spec).ok()
-    assert done.out == "" and "Synced 1 packages" in done.err
+    assert done.out == "" and "Synced 1 package in" in done.err
     assert "\x1b" not in done.err
     assert cli("sync", spec, "-q").ok().err == ""
     assert "DEBUG" in cli("sync", spec, "--log-level", "DEBUG").ok().err

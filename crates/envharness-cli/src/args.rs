@@ -224,8 +224,8 @@ pub struct CommandFlags {
 
 #[derive(Debug, Args)]
 pub struct RunArgs {
-    /// The spec
-    pub spec: PathBuf,
+    /// The spec; the folder's own by default
+    pub spec: Option<PathBuf>,
     #[command(flatten)]
     pub lock: LockFlags,
     #[command(flatten)]

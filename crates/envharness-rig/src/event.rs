@@ -117,15 +117,15 @@ impl Event {
         match self {
             Self::Python { version, path, reason } => format!("Using Python {version} at {} ({reason})", path.display()),
             Self::Resolving { name } => format!("Resolving {name}"),
-            Self::Resolved { packages, elapsed } => format!("Resolved {packages} packages in {}", time(elapsed)),
+            Self::Resolved { packages, elapsed } => format!("Resolved {} in {}", counted(*packages, "package"), time(elapsed)),
             Self::LockWritten { path, changes } if changes.is_empty() => format!("Wrote {}", path.display()),
             Self::LockWritten { path, changes } => format!("Wrote {} ({} changed)", path.display(), changes.len()),
             Self::Waiting { what } => format!("Waiting for {what}"),
-            Self::Building { packages } => format!("Installing {packages} packages"),
+            Self::Building { packages } => format!("Installing {}", counted(*packages, "package")),
             Self::Downloading { what } => format!("Downloading {what}"),
             Self::Downloaded { what } => format!("Downloaded {what}"),
-            Self::Built { packages, elapsed } => format!("Installed {packages} packages in {}", time(elapsed)),
-            Self::Compiling { packages } => format!("Compiling {packages} packages"),
+            Self::Built { packages, elapsed } => format!("Installed {} in {}", counted(*packages, "package"), time(elapsed)),
+            Self::Compiling { packages } => format!("Compiling {}", counted(*packages, "package")),
             Self::Copied { size, elapsed } => format!("Copied {size} in {}", time(elapsed)),
             Self::Created { id, reused, elapsed } => {
                 format!("{} {id} in {}", if *reused { "Took" } else { "Created" }, time(elapsed))
@@ -133,6 +133,11 @@ impl Event {
             Self::Warning { message, .. } => message.clone(),
         }
     }
+}
+
+/// A count with its noun: `1 package`, `2 packages`.
+pub fn counted(count: usize, noun: &str) -> String {
+    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }
 
 /// Receives events and says whether to go on.

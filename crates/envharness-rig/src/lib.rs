@@ -28,7 +28,7 @@ mod writable;
 
 pub use context::{Context, ExecOptions, ExitPolicy, Running};
 pub use error::{ErrorKind, RigError};
-pub use event::{Event, Quiet, Reporter};
+pub use event::{Event, Quiet, Reporter, counted};
 pub use inspect::ContextInfo;
 pub use interpreter::{Interpreter, discover};
 pub use load::{DiskFiles, find_project_spec, load_spec};

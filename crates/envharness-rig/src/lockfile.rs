@@ -105,6 +105,10 @@ pub fn obtain(resolver: &Resolver<'_>, spec: &Spec, request: &LockRequest) -> Re
         tracing::info!(?reasons, "the lock is made anew");
     }
     let lock = resolver.resolve(spec, &platforms, old.as_ref(), &request.upgrade)?;
+    for name in request.upgrade.packages.iter().filter(|name| lock.package(name).is_none()) {
+        let message = format!("`{name}` is not in the lock, so there was nothing to upgrade");
+        resolver.reporter.event(&Event::Warning { message, hint: None });
+    }
     if old.as_ref().is_none_or(|old| old.to_string() != lock.to_string()) {
         write_atomic(&path, lock.to_string().as_bytes())?;
         let changes = old.map(|old| lock.changes_from(&old)).unwrap_or_default();

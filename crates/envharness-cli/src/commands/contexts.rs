@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::time::Duration;
 
-use envharness_rig::Reporter as _;
+use envharness_rig::{Reporter as _, counted};
 use envharness_store::now;
 use serde_json::{Value, json};
 
@@ -117,7 +117,7 @@ pub(super) fn rm(session: &Session, args: &RmArgs) -> Ended {
     } else {
         args.ids.clone()
     };
-    if args.all && !args.yes && !ids.is_empty() && !session.printer.confirm(&format!("Remove {} contexts?", ids.len())) {
+    if args.all && !args.yes && !ids.is_empty() && !session.printer.confirm(&format!("Remove {}?", counted(ids.len(), "context"))) {
         anyhow::bail!("nothing was removed; give --yes to remove without a question");
     }
     let mut code = exit::OK;

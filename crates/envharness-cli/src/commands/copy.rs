@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use envharness_rig::counted;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 
@@ -28,7 +29,7 @@ pub(super) fn run(session: &Session, args: &CpArgs) -> Ended {
     if session.printer.is_json() {
         session.printer.json(&json!({ "schema": 1, "files": moved.files, "bytes": moved.bytes }));
     } else {
-        session.printer.done(&format!("Copied {} files, {}", moved.files, human_bytes(moved.bytes)));
+        session.printer.done(&format!("Copied {}, {}", counted(moved.files as usize, "file"), human_bytes(moved.bytes)));
     }
     Ok(exit::OK)
 }

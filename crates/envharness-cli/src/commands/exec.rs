@@ -30,7 +30,7 @@ pub(super) fn create(session: &Session, args: &CreateArgs) -> Ended {
 }
 
 pub(super) fn run(session: &Session, args: &RunArgs) -> Ended {
-    let spec = session.spec(Some(&args.spec))?;
+    let spec = session.spec(args.spec.as_deref())?;
     let request =
         CreateRequest { origin: Origin::Get, find_idle: true, fresh: !args.no_fresh, lock: lock_request(&args.lock), timeout: None };
     let context = session.rig.create(&spec, &request, &session.reporter)?;

@@ -1,5 +1,6 @@
 //! `gc`.
 
+use envharness_rig::counted;
 use envharness_store::GcOptions;
 use serde_json::json;
 
@@ -35,11 +36,11 @@ pub(super) fn run(session: &Session, args: &GcArgs) -> Ended {
     }
     let verb = if args.dry_run { "Would remove" } else { "Removed" };
     session.printer.done(&format!(
-        "{verb} {} contexts, {} environments ({}), {} leftovers; {} are in use",
-        report.contexts.len(),
-        report.prefixes.len(),
+        "{verb} {}, {} ({}), {}; in use: {}",
+        counted(report.contexts.len(), "context"),
+        counted(report.prefixes.len(), "environment"),
         human_bytes(report.bytes),
-        report.leftovers,
+        counted(report.leftovers, "leftover"),
         report.in_use
     ));
     Ok(exit::OK)

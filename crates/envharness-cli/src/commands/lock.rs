@@ -1,6 +1,6 @@
 //! `lock`, `sync` and `compile`.
 
-use envharness_rig::Upgrade;
+use envharness_rig::{Upgrade, counted};
 use envharness_spec::Platform;
 use serde_json::json;
 
@@ -28,8 +28,8 @@ pub(super) fn lock(session: &Session, args: &LockArgs) -> Ended {
             "packages": packages,
         }));
     } else {
-        let count = lock.packages.len();
-        session.printer.done(&format!("Locked {count} packages for Python {} in {}", lock.python.version, path.display()));
+        let count = counted(lock.packages.len(), "package");
+        session.printer.done(&format!("Locked {count} for Python {} in {}", lock.python.version, path.display()));
     }
     Ok(exit::OK)
 }
@@ -48,8 +48,8 @@ pub(super) fn sync(session: &Session, args: &SyncArgs) -> Ended {
             "packages": synced.lock.packages.len(),
         }));
     } else {
-        let (count, millis) = (synced.lock.packages.len(), started.elapsed().as_millis());
-        session.printer.done(&format!("Synced {count} packages in {millis}ms to {}", synced.path.display()));
+        let (count, millis) = (counted(synced.lock.packages.len(), "package"), started.elapsed().as_millis());
+        session.printer.done(&format!("Synced {count} in {millis}ms to {}", synced.path.display()));
     }
     Ok(exit::OK)
 }
@@ -62,7 +62,7 @@ pub(super) fn compile(session: &Session, args: &SyncArgs) -> Ended {
     if session.printer.is_json() {
         session.printer.json(&json!({ "schema": 1, "added": added }));
     } else {
-        session.printer.done(&format!("Added {added} byte-code files in {}ms", started.elapsed().as_millis()));
+        session.printer.done(&format!("Added {} in {}ms", counted(added, "byte-code file"), started.elapsed().as_millis()));
     }
     Ok(exit::OK)
 }

@@ -1,6 +1,6 @@
 //! `store dir | size | verify | clean`.
 
-use envharness_rig::RigError;
+use envharness_rig::{RigError, counted};
 use envharness_store::{GcOptions, GcReport, tree_size};
 use serde_json::json;
 
@@ -108,7 +108,7 @@ fn verify(session: &Session, keys: &[String], quick: bool, repair: bool) -> Ende
         for line in &database {
             session.printer.data(&format!("state.db  BROKEN  {line}"));
         }
-        session.printer.done(&format!("Verified {} environments, {broken} broken", chosen.len()));
+        session.printer.done(&format!("Verified {}, {broken} broken", counted(chosen.len(), "environment")));
         if broken > 0 {
             session.printer.note("The next create puts a broken one aside and builds it anew; `--repair` does so at once.");
         }
