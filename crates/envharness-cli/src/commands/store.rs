@@ -132,8 +132,8 @@ fn clean(session: &Session, yes: bool) -> Ended {
     envharness_store::remove_tree(&session.rig.home.bytecode())?;
     std::fs::create_dir_all(session.rig.home.bytecode())?;
     session.printer.done(&format!(
-        "Removed {} environments ({}); {} are in use",
-        report.prefixes.len(),
+        "Removed {} ({}); in use: {}",
+        counted(report.prefixes.len(), "environment"),
         human_bytes(report.bytes),
         report.in_use
     ));
