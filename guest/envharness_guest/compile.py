@@ -7,8 +7,8 @@ import base64
 import hashlib
 import importlib.util
 import json
+import marshal
 import os
-import py_compile
 import sys
 
 
@@ -24,17 +24,22 @@ def compile_one(source, target, wanted):
         data = file.read()
     if recorded(data) != wanted:
         return
-    os.makedirs(os.path.dirname(target), exist_ok=True)
-    mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
     try:
-        py_compile.compile(source, cfile=target, doraise=True, invalidation_mode=mode)
-    except (py_compile.PyCompileError, SyntaxError, ValueError, RecursionError, UnicodeError):
+        code = compile(data, source, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return
-    # What was compiled is what was hashed: the file holds the source's hash.
-    with open(target, "rb") as file:
-        header = file.read(16)
-    if header[8:16] != importlib.util.source_hash(data):
-        os.remove(target)
+    # PEP 552: magic number, flags (1: by hash, not checked at import), hash of the source, code.
+    content = importlib.util.MAGIC_NUMBER + b"\1\0\0\0" + importlib.util.source_hash(data) + marshal.dumps(code)
+    folder = os.path.dirname(target)
+    if folder not in _made:
+        os.makedirs(folder, exist_ok=True)
+        _made.add(folder)
+    with open(target, "wb") as file:
+        file.write(content)
+
+
+#: Folders that are there.
+_made = set()
 
 
 def main():

@@ -127,7 +127,8 @@ impl Builder<'_> {
         let platform = Platform::current();
         let packages: Vec<&LockedPackage> = lock.packages_for(&platform).collect();
         self.reporter.event(&Event::Building { packages: packages.len() });
-        let folder = self.home.temporary("build")?;
+        let interpreter_id = Digest::of(interpreter.path.display().to_string());
+        let folder = self.home.temporary_slot(&format!("build-{}", &interpreter_id.hex()[..8]))?;
         let staged = folder.path().join("prefix");
         skeleton(&staged, interpreter)?;
         if !packages.is_empty() {

@@ -136,6 +136,26 @@ impl Home {
         Ok(Temporary { path, lock: Some(lock), fs: Arc::clone(&self.fs) })
     }
 
+    /// As [`Home::temporary`], with a name that comes again: the first free of `kind-0`, `kind-1`, ... What uv learned
+    /// of an interpreter at that path it need not ask again.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`].
+    pub fn temporary_slot(&self, kind: &str) -> Result<Temporary, StoreError> {
+        let mut number = 0_usize;
+        loop {
+            let name = format!("{kind}-{number}");
+            if let Some(lock) = FileLock::try_acquire(&self.tmp().join(format!("{name}.lock")), true)? {
+                let path = self.tmp().join(name);
+                // What a dead maker left there.
+                self.fs.remove_tree(&path).on("remove", &path)?;
+                self.fs.create_dir_all(&path).on("create", &path)?;
+                return Ok(Temporary { path, lock: Some(lock), fs: Arc::clone(&self.fs) });
+            }
+            number += 1;
+        }
+    }
+
     /// Flushes the file system that holds the store.
     ///
     /// # Errors
