@@ -41,6 +41,18 @@ pub struct Global {
     /// Never use the network
     #[arg(long, global = true)]
     pub offline: bool,
+    /// Never run a package's own build code
+    #[arg(long, global = true)]
+    pub no_build: bool,
+    /// The default package index [setting: index]
+    #[arg(long, global = true, value_name = "URL")]
+    pub index: Option<String>,
+    /// A further package index, before the default one (can be repeated) [setting: extra_indexes]
+    #[arg(long, global = true, value_name = "[NAME=]URL")]
+    pub extra_index: Vec<String>,
+    /// A folder or page with archives (can be repeated) [setting: find_links]
+    #[arg(long, global = true, value_name = "PLACE")]
+    pub find_links: Vec<String>,
     /// The folder of finished environments and all state [env: ENVHARNESS_HOME]
     #[arg(long, global = true, value_name = "DIR")]
     pub home: Option<PathBuf>,
