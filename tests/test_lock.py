@@ -261,6 +261,8 @@ def test_find_links_hashes_and_no_build(cli, home):
     subprocess.run([sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", "wheels", "six==1.16.0"], check=True)
     write("s.yaml", f"name: a\npython: '{MINOR}'\ndeps: [six==1.16.0]\nfind_links: [./wheels]\n")
     cli("run", "s.yaml", "--", "python", "-c", "import six").ok()
+    write("f.yaml", f"name: f\npython: '{MINOR}'\ndeps: [six==1.16.0]\n")
+    cli("run", "f.yaml", "--find-links", Path("wheels").resolve(), "--index", "https://pypi.org/simple", "--no-build", "--", "true").ok()
     write("h.txt", "six==1.16.0 --hash=sha256:" + "0" * 64 + "\n")
     failed = cli("lock", "h.txt")
     assert failed.code in (1, 3) and "hash" in failed.err

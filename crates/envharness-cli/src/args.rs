@@ -62,9 +62,6 @@ pub struct Global {
     /// Work as if started in this folder
     #[arg(long, global = true, value_name = "DIR")]
     pub project: Option<PathBuf>,
-    /// Show internals of an error
-    #[arg(long, global = true, hide = true)]
-    pub backtrace: bool,
 }
 
 /// Levels of the log.
@@ -391,8 +388,21 @@ pub enum ConfigCommand {
 impl Global {
     /// What the settings are read from, flags last.
     pub fn inputs(&self) -> anyhow::Result<Inputs> {
-        let Self { log_level: _, output_format: _, quiet: _, verbose: _, no_progress: _, offline, home, cache, project, backtrace: _ } =
-            self;
+        let Self {
+            log_level: _,
+            output_format: _,
+            quiet: _,
+            verbose: _,
+            no_progress: _,
+            offline,
+            no_build,
+            index,
+            extra_index,
+            find_links,
+            home,
+            cache,
+            project,
+        } = self;
         if let Some(folder) = project {
             std::env::set_current_dir(folder).map_err(|error| anyhow::anyhow!("failed to enter `{}`: {error}", folder.display()))?;
         }
@@ -401,6 +411,11 @@ impl Global {
             inputs.flags.extend(value.map(|value| (key.to_owned(), value, name.to_owned())));
         };
         flag("offline", offline.then(|| "true".to_owned()), "--offline");
+        flag("no_build", no_build.then(|| "true".to_owned()), "--no-build");
+        flag("index", index.clone(), "--index");
+        let list = |values: &[String]| (!values.is_empty()).then(|| values.join("\n"));
+        flag("extra_indexes", list(extra_index), "--extra-index");
+        flag("find_links", list(find_links), "--find-links");
         flag("home", home.as_ref().map(|p| p.display().to_string()), "--home");
         flag("cache", cache.as_ref().map(|p| p.display().to_string()), "--cache");
         Ok(inputs)
