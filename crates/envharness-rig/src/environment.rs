@@ -119,7 +119,7 @@ pub(crate) fn secrets(settings: &Settings, spec: &Spec, interrupted: &dyn Fn() -
                 let limits = RunLimits { timeout: Some(SECRET_TIMEOUT), no_output: None };
                 let mut process = Command::new(program);
                 process.args(args).env("ENVHARNESS_RUN", marker.trim_start_matches("ENVHARNESS_RUN="));
-                let output = process::run(&mut process, &marker, false, Input::Closed, limits, &mut |_, _| {}, interrupted, &mut |_| {})
+                let output = process::run(&mut process, &marker, None, Input::Closed, limits, &mut |_, _| {}, interrupted, &mut |_| {})
                     .map_err(|e| missing(e.to_string()))?;
                 if output.exit_code != 0 {
                     return Err(missing(format!("`{program}` ended with exit code {}", output.exit_code)));

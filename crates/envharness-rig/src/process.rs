@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use envharness_sandbox::{Namespace, Tree};
+use envharness_sandbox::{NamespaceChannel, Tree};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::error::RigError;
@@ -105,7 +105,7 @@ impl Kept {
 pub fn run(
     command: &mut Command,
     marker: &str,
-    viewed: bool,
+    channel: Option<&NamespaceChannel>,
     input: Input<'_>,
     limits: RunLimits,
     sink: Sink<'_>,
@@ -124,7 +124,7 @@ pub fn run(
     let started = Instant::now();
     let mut child = command.spawn().map_err(|source| RigError::Start { program: program.clone(), source, hint: None })?;
     // Only a namespace that the run has to itself tells its processes from others.
-    let namespace = if viewed { Namespace::of(child.id()) } else { None };
+    let namespace = channel.and_then(NamespaceChannel::receive);
     let tree = Tree { marker: marker.to_owned(), namespace };
     if let (Some(mut stdin), Input::Bytes(bytes)) = (child.stdin.take(), input) {
         // A command that reads nothing must not stop the rest.

@@ -21,6 +21,8 @@ pub struct ChildOptions {
     pub die_with_parent: bool,
     /// Descriptors that it keeps beside 0, 1 and 2.
     pub keep_fds: Vec<RawFd>,
+    /// Where it sends its mount namespace, once it has one.
+    pub namespace_to: Option<RawFd>,
     /// Its limits.
     pub limits: Limits,
 }
@@ -48,7 +50,11 @@ pub fn configure(command: &mut Command, options: &ChildOptions) {
             }
             options.limits.apply()?;
             close_others(&options.keep_fds)?;
-            options.plan.as_ref().map_or(Ok(()), Plan::run)
+            options.plan.as_ref().map_or(Ok(()), Plan::run)?;
+            if let Some(socket) = options.namespace_to {
+                crate::namespace::send_own(socket);
+            }
+            Ok(())
         });
     }
 }

@@ -6,12 +6,14 @@
 
 mod child;
 mod limits;
+mod namespace;
 mod plan;
 mod tree;
 mod view;
 
 pub use child::{ChildOptions, configure};
 pub use limits::{Enforcer, Limit, Limits};
+pub use namespace::{Namespace, NamespaceChannel};
 pub use plan::{Plan, PlanError};
-pub use tree::{Namespace, Tree, lower_priority, processes_by_variable};
+pub use tree::{Tree, lower_priority, processes_by_variable};
 pub use view::{Overlay, View, ViewError, namespaces_available, privileged};

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::namespace::Namespace;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 
 /// Recognises the processes of a run: by a variable in the environment they started with, or by the mount namespace
@@ -15,22 +15,6 @@ pub struct Tree {
     pub marker: String,
     /// The run's mount namespace, when it has one of its own.
     pub namespace: Option<Namespace>,
-}
-
-/// A mount namespace, pinned: while this value lives its number cannot pass to another one.
-#[derive(Debug, Clone)]
-pub struct Namespace {
-    inode: u64,
-    _pin: Arc<fs::File>,
-}
-
-impl Namespace {
-    /// The mount namespace of a process that runs.
-    pub fn of(pid: u32) -> Option<Self> {
-        use std::os::unix::fs::MetadataExt as _;
-        let pin = fs::File::open(format!("/proc/{pid}/ns/mnt")).ok()?;
-        Some(Self { inode: pin.metadata().ok()?.ino(), _pin: Arc::new(pin) })
-    }
 }
 
 /// The number of a process's mount namespace.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use envharness_sandbox::{ChildOptions, Namespace, Tree, configure};
+use envharness_sandbox::{ChildOptions, NamespaceChannel, Plan, Tree, configure};
 use envharness_spec::TmpPolicy;
 
 use super::{Context, PROCESS_OF};
@@ -38,6 +38,12 @@ pub struct Running {
     pub tree: Tree,
 }
 
+/// Only a namespace that a run has to itself tells its processes from others.
+fn channel_for(plan: Option<&Plan>) -> Result<Option<NamespaceChannel>, RigError> {
+    let channel = plan.map(|_| NamespaceChannel::new()).transpose();
+    channel.map_err(|source| RigError::Io { action: "make a channel to", path: "a child".into(), source })
+}
+
 impl Context {
     /// Runs a command and waits for its end. A failing exit code is a result, not an error.
     ///
@@ -55,7 +61,7 @@ impl Context {
         let marker = format!("ENVHARNESS_RUN={}", envharness_store::random_suffix(16));
         let mut command = self.command(argv, options, &secrets, &marker)?;
         let plan = self.plan(&self.cwd(options))?;
-        let viewed = plan.is_some();
+        let channel = channel_for(plan.as_ref())?;
         configure(
             &mut command,
             &ChildOptions {
@@ -63,6 +69,7 @@ impl Context {
                 // At a terminal the shell's job control and Ctrl-C must reach the command.
                 new_session: !matches!(options.input, Input::Terminal | Input::Inherited),
                 die_with_parent: true,
+                namespace_to: channel.as_ref().map(NamespaceChannel::child_end),
                 limits: self.process_limits(),
                 ..ChildOptions::default()
             },
@@ -72,7 +79,9 @@ impl Context {
             timeout: options.timeout.or(timeouts.run),
             no_output: if terminal { None } else { options.no_output.or(timeouts.no_output) },
         };
-        let result = process::run(&mut command, &marker, viewed, options.input, limits, sink, interrupted, &mut |tree| self.remember(tree));
+        let result = process::run(&mut command, &marker, channel.as_ref(), options.input, limits, sink, interrupted, &mut |tree| {
+            self.remember(tree)
+        });
         let result = result.map(|output| self.with_hint(output, argv)).map_err(|error| self.explain_start(error, argv));
         self.write_log(argv, &result, &secrets);
         self.touch()?;
@@ -96,11 +105,11 @@ impl Context {
         let mut command = self.command(argv, options, &secrets, &marker)?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let plan = self.plan(&self.cwd(options))?;
-        let viewed = plan.is_some();
+        let channel = channel_for(plan.as_ref())?;
         configure(&mut command, &ChildOptions { plan, new_session: true, limits: self.process_limits(), ..ChildOptions::default() });
         let child =
             command.spawn().map_err(|source| self.explain_start(RigError::Start { program: argv[0].clone(), source, hint: None }, argv))?;
-        let namespace = if viewed { Namespace::of(child.id()) } else { None };
+        let namespace = channel.as_ref().and_then(NamespaceChannel::receive);
         let tree = Tree { marker, namespace };
         self.remember(&tree);
         Ok(Running { child, tree })
