@@ -16,6 +16,7 @@ from conftest import BIN, MINOR, NUMPY_2, write
 
 #: The long run of `make faults` sets these; CI runs a short form.
 KILLS = int(os.environ.get("ENVHARNESS_FAULT_KILLS", "15"))
+SEED = int(os.environ.get("ENVHARNESS_FAULT_SEED", "1"))
 STEP = int(os.environ.get("ENVHARNESS_FAULT_STEP", "37"))
 #: Only calls that change something on disk count, so that every kill is at another state.
 CHANGING = "rename,renameat,renameat2,mkdir,mkdirat,unlink,unlinkat,rmdir,link,linkat,symlink,symlinkat,chmod,fchmod,fchmodat,fsync,syncfs,ftruncate,pwrite64,write,openat"
@@ -55,7 +56,7 @@ def check_whole(cli, home: Path) -> list[str]:
 
 
 def test_random_kills_in_create_publish_and_gc(cli, home, spec):
-    seed = int(os.environ.get("ENVHARNESS_FAULT_SEED", "1"))
+    seed = SEED
     rng = random.Random(seed)
     start = time.monotonic()
     cli("run", spec, "--", "true").ok()

@@ -129,9 +129,7 @@ impl Home {
         if !path.is_dir() {
             return Ok(Acquired::Absent);
         }
-        if self.record(key, "next").exists() {
-            self.settle(key)?;
-        }
+        self.settle(key)?;
         let faults = self.faults_of(key, true)?;
         if !faults.is_empty() {
             self.quarantine_prefix(key, &faults)?;
@@ -214,8 +212,12 @@ impl Home {
         result.on("amend", &root)
     }
 
-    /// Takes over what an amendment added, whole or cut short.
+    /// Takes over what an amendment added, whole or cut short; does nothing where none was planned. The caller holds
+    /// the build lock.
     fn settle(&self, key: &str) -> Result<(), StoreError> {
+        if !self.record(key, "next").exists() {
+            return Ok(());
+        }
         let (root, next) = (self.prefix(key), self.record(key, "next"));
         let (Some(mut manifest), Some(mut planned)) = (self.manifest(key)?, read_text(&next)?.and_then(|t| Manifest::parse(&t))) else {
             let _ = self.fs.remove_file(&next);
@@ -242,6 +244,12 @@ impl Home {
     /// # Errors
     /// [`StoreError`].
     pub fn verify_prefix(&self, key: &str, deep: bool) -> Result<VerifyReport, StoreError> {
+        if self.record(key, "next").exists() {
+            // An addition that was cut short: what it brought is known and no fault.
+            let guard = self.build_lock(key, true, |_| Ok::<(), StoreError>(()))?;
+            self.settle(key)?;
+            drop(guard);
+        }
         let guard = self.build_lock(key, false, |_| Ok::<(), StoreError>(()))?;
         let faults = self.faults_of(key, deep)?;
         let files = self.manifest(key)?.map_or(0, |m| m.entries.len());
@@ -255,6 +263,7 @@ impl Home {
     /// [`StoreError`].
     pub fn repair_prefix(&self, key: &str) -> Result<Vec<Fault>, StoreError> {
         let guard = self.build_lock(key, true, |_| Ok::<(), StoreError>(()))?;
+        self.settle(key)?;
         let faults = self.faults_of(key, true)?;
         if !faults.is_empty() {
             self.quarantine_prefix(key, &faults)?;

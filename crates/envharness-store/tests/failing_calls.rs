@@ -124,3 +124,24 @@ fn a_context_that_cannot_be_made_leaves_nothing() {
     home.remove_context(lease).unwrap();
     remove_tree(&root).unwrap();
 }
+
+#[test]
+fn an_addition_that_was_cut_short_is_no_fault() {
+    let root = scratch("amend");
+    let home = Home::open(&root.join("home"), &root.join("cache")).unwrap();
+    publish(&home, "key").unwrap();
+    let source = root.join("a.pyc");
+    std::fs::write(&source, "code").unwrap();
+    let addition = [("lib/pkg/__pycache__/a.pyc".to_owned(), source.clone())];
+    assert_eq!(home.amend_prefix("key", &addition).unwrap(), 1);
+    // As a kill between the links and the new list leaves it: the plan, the old list, and the file.
+    let list = home.record("key", "files");
+    let whole = std::fs::read_to_string(&list).unwrap();
+    let before: String = whole.lines().filter(|line| !line.contains("__pycache__")).map(|line| format!("{line}\n")).collect();
+    std::fs::write(home.record("key", "next"), &whole).unwrap();
+    std::fs::write(&list, before).unwrap();
+    assert!(home.verify_prefix("key", true).unwrap().faults.is_empty());
+    assert!(matches!(home.acquire_prefix("key").unwrap(), Acquired::Ready(_)));
+    assert_eq!(std::fs::read_to_string(&list).unwrap(), whole);
+    remove_tree(&root).unwrap();
+}
