@@ -16,7 +16,7 @@ pub const SETTINGS: [(&str, &str, &str); 25] = [
     ("cache", "", "where downloads lie (default: the user's cache folder)"),
     ("spec", "", "the folder's own spec, for commands without one"),
     ("backend", "auto", "the backend of specs that name none: auto, venv, conda, docker, podman, host"),
-    ("index", "https://pypi.org/simple", "the default package index"),
+    ("index", "", "the default package index (default: the one of uv, PyPI)"),
     ("extra_indexes", "", "further indexes, as a list of URLs or NAME=URL"),
     ("mirrors", "", "another address for an index, as a mapping NAME: URL; never written into a lock"),
     ("find_links", "", "folders or pages with archives"),
@@ -220,7 +220,10 @@ impl Settings {
             let known = ["https://", "http://", "file://"].iter().any(|scheme| url.starts_with(scheme));
             if known { Ok(url.to_owned()) } else { Err(self.wrong(key, format!("`{url}` is not the URL of an index"))) }
         };
-        let mut out = vec![Index { name: "pypi".into(), url: url("index", self.text("index"))?, default: true }];
+        let default = self.text("index");
+        let default = if default.is_empty() { String::new() } else { url("index", default)? };
+        // Without an address uv's own default stands.
+        let mut out = vec![Index { name: "pypi".into(), url: default, default: true }];
         for (i, entry) in self.list("extra_indexes").iter().enumerate() {
             let (name, address) = match entry.split_once('=') {
                 Some((name, address)) if !name.contains(':') => (name.to_owned(), address),

@@ -120,7 +120,7 @@ impl<'a> Uv<'a> {
         let named = |index: &Index| format!("{}={}", index.name, index.url);
         let others: Vec<String> = indexes.iter().filter(|i| !i.default).map(named).collect();
         let mut out: Vec<(&'static str, String)> =
-            indexes.iter().find(|i| i.default).map(|i| ("UV_DEFAULT_INDEX", named(i))).into_iter().collect();
+            indexes.iter().find(|i| i.default && !i.url.is_empty()).map(|i| ("UV_DEFAULT_INDEX", named(i))).into_iter().collect();
         if !others.is_empty() {
             out.push(("UV_INDEX", others.join(" ")));
         }

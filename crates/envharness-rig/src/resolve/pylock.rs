@@ -155,7 +155,11 @@ fn index_name(annotated: Option<&str>, artifacts: &[&Artifact], settings: &Setti
         None if artifacts.iter().any(|a| a.path.is_some() || a.url.as_deref().is_some_and(|u| u.starts_with("file:"))) => {
             "find-links".into()
         }
-        None if annotated.is_some() => "find-links".into(),
+        None if annotated
+            .is_some_and(|url| spec.find_links.iter().chain(&settings.list("find_links")).any(|place| trim(place) == trim(url))) =>
+        {
+            "find-links".into()
+        }
         None => indexes.iter().find(|index| index.default).map_or_else(|| "pypi".into(), |index| index.name.clone()),
     }
 }
