@@ -50,8 +50,9 @@ def check_whole(cli, home: Path) -> list[str]:
         faults.append(f"left in tmp: {left}")
     listed = cli("list", "--output-format", "json").ok().json["contexts"]
     faults += [f"context {c['id']} is {c['state']}" for c in listed if c["state"] not in ("idle",)]
-    if cli("store", "verify").code != 0:
-        faults.append("broken after gc")
+    again = cli("store", "verify")
+    if again.code != 0:
+        faults.append(f"broken after gc: {again.code} {again.out}{again.err}")
     return faults
 
 

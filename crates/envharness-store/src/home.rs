@@ -147,8 +147,13 @@ impl Home {
             let name = format!("{kind}-{number}");
             if let Some(lock) = FileLock::try_acquire(&self.tmp().join(format!("{name}.lock")), true)? {
                 let path = self.tmp().join(name);
-                // What a dead maker left there.
-                self.fs.remove_tree(&path).on("remove", &path)?;
+                if path.exists() {
+                    // A maker was killed here, and a child of it may write a moment longer: its lock went before its
+                    // children. The sweep removes the folder; this build goes elsewhere.
+                    drop(lock);
+                    number += 1;
+                    continue;
+                }
                 self.fs.create_dir_all(&path).on("create", &path)?;
                 return Ok(Temporary { path, lock: Some(lock), fs: Arc::clone(&self.fs) });
             }
