@@ -19,12 +19,6 @@ pub const NOT_STARTED: i32 = 125;
 /// Ctrl-C.
 pub const INTERRUPTED: i32 = 130;
 
-/// How a command ended.
-pub enum Exit {
-    /// With this code.
-    Code(i32),
-}
-
 /// The code of an error.
 pub fn code_of(error: &RigError) -> i32 {
     match error.kind() {
