@@ -25,6 +25,7 @@ mod resources;
 pub mod source;
 mod spec;
 mod suggest;
+mod task_config;
 mod write;
 
 pub use builder::{EnvSpecBuilder, SpecFields};
@@ -32,12 +33,12 @@ pub use digest::Digest;
 pub use error::SpecError;
 pub use import::{Files, Format, NoFiles};
 pub use lock::{Lock, LockError, LockedFile, LockedPackage, LockedPython, LockedSource, Platform};
-pub use normalize::{TaskConfig, spec_from_config};
 pub use requirement::Requirement;
 pub use resources::{Gpu, Resources, Timeouts, format_bytes, parse_bytes, parse_duration};
 pub use source::{Node, Position, Value};
 pub use spec::{Backend, Compile, Index, Isolation, SecretSource, Spec, TmpPolicy};
 pub use suggest::nearest;
+pub use task_config::{TaskConfig, spec_from_config};
 
 /// The JSON Schema (2020-12) of a spec file, as published in `schemas/spec.schema.json`.
 pub const SPEC_SCHEMA: &str = include_str!("../schemas/spec.schema.json");
