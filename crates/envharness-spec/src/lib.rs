@@ -1,8 +1,10 @@
-//! Specs and locks: what a person asks for, and what that resolved to.
+//! Specs and locks: what a person asks for, and what that resolved to; and contracts: what an environment takes and gives.
 //!
 //! A [`Spec`] is read from YAML, TOML, JSON or one of the usual Python requirement files, and is
 //! normalised to one canonical form with one digest whatever shape it came in. A [`Lock`] is the
 //! spec resolved: every package exact and hashed, per platform, as byte-stable TOML.
+//!
+//! A [`Contract`] holds the JSON Schemas of an environment; see [`contract`].
 //!
 //! The crate is pure: it reads no file by itself. Where a format includes others (`-r`, `-c`), the
 //! caller passes a [`Files`] that reads them.
@@ -15,6 +17,7 @@
 //! ```
 
 mod builder;
+pub mod contract;
 mod digest;
 mod error;
 pub mod import;
@@ -29,6 +32,7 @@ mod task_config;
 mod write;
 
 pub use builder::{EnvSpecBuilder, SpecFields};
+pub use contract::{Contract, ContractError, Validator};
 pub use digest::Digest;
 pub use error::SpecError;
 pub use import::{Files, Format, NoFiles};

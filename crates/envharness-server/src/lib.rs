@@ -1,0 +1,1 @@
+//! The HTTP and WebSocket front of environment servers.

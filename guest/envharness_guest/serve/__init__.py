@@ -1,0 +1,1 @@
+"""What runs in the workers of an environment server: loads a target, forks, steps."""

@@ -1,0 +1,182 @@
+"""Values of environments that are not OpenEnv's: dataclasses, msgspec structs, plain mappings and tuples."""
+
+import dataclasses
+import inspect
+import typing
+
+from .contract import ANY_OBJECT
+from .errors import Invalid, LoadError
+from .jsontext import dump_plain, dumps, loads
+from .target import PydanticCodec
+
+
+def codec_of(cls):
+    """The codec that the annotations of a class ask for."""
+    action, observation, state = models_of(cls)
+    if is_pydantic(action) and (observation is None or is_pydantic(observation)):
+        from openenv.core.env_server.types import Observation, State
+
+        return PydanticCodec(action, observation or Observation, state if is_pydantic(state) else State)
+    if any(is_openenv(c) for c in cls.__mro__) and action is None:
+        from openenv.core.env_server.types import Action, Observation, State
+
+        return PydanticCodec(Action, observation or Observation, state if is_pydantic(state) else State)
+    return PlainCodec(action, observation, state)
+
+
+def is_openenv(cls):
+    return cls.__module__.split(".")[0] == "openenv" and cls.__name__ == "Environment"
+
+
+def models_of(cls):
+    """The classes of action, observation and state that a class names, by type argument or annotation."""
+    for base in getattr(cls, "__orig_bases__", ()):
+        found = [a for a in typing.get_args(base) if inspect.isclass(a)]
+        if len(found) == 3:
+            return tuple(found)
+
+    def hints(name):
+        method = inspect.getattr_static(cls, name, None)
+        function = getattr(cls, name, None) if not isinstance(method, property) else method.fget
+        try:
+            return typing.get_type_hints(function)
+        except Exception:
+            return {}
+
+    step = hints("step_async") if "step_async" in vars(cls) else hints("step")
+    names = [n for n in step if n not in ("return", "timeout_s", "kwargs", "self")]
+    action = step.get("action") or (step[names[0]] if names else None)
+    return as_class(action), as_class(step.get("return")), as_class(hints("state").get("return"))
+
+
+def as_class(annotation):
+    return annotation if inspect.isclass(annotation) and annotation not in (dict, tuple, list, str, int, float, bool, object) else None
+
+
+def is_pydantic(cls):
+    return inspect.isclass(cls) and hasattr(cls, "__pydantic_validator__")
+
+
+def is_struct(cls):
+    return inspect.isclass(cls) and hasattr(cls, "__struct_fields__")
+
+
+class PlainCodec:
+    """Reads an action into the class it is annotated with, and anything a step may return into a reply."""
+
+    validation_error = None
+    _tool_actions = None
+
+    def __init__(self, action_cls, observation_cls, state_cls):
+        self.action_cls, self.observation_cls, self.state_cls = action_cls, observation_cls, state_cls
+        self._adapter = self._decoder = None
+        if is_struct(action_cls):
+            import msgspec
+
+            self.validation_error = msgspec.ValidationError
+            self._decoder = msgspec.json.Decoder(action_cls).decode
+        elif dataclasses.is_dataclass(action_cls) or is_pydantic(action_cls):
+            self._adapter = adapter(action_cls)
+            from pydantic import ValidationError
+
+            self.validation_error = ValidationError
+
+    def action(self, payload):
+        if self._decoder is not None:
+            return self._decoder(payload)
+        data = loads(payload)
+        return self._adapter.validate_python(data) if self._adapter is not None else data
+
+    def items(self, error):
+        if hasattr(error, "errors"):
+            return error.json().encode()
+        # msgspec says where as in "Expected `int`, got `str` - at `$.n`".
+        text, _, path = str(error).partition(" - at `$.")
+        return dump_plain([{"type": "value_error", "loc": path.rstrip("`").split(".") if path else [], "msg": text, "input": None}])
+
+    def observation(self, value, http):
+        reply = as_reply(value)
+        if http:
+            reply["reward"] = None if reply["reward"] is None else float(reply["reward"])
+            reply.setdefault("metadata", None)
+        elif not reply.get("metadata"):
+            reply.pop("metadata", None)
+        data, bad = dumps(reply)
+        return data, (1 if reply["done"] else 0) | (2 if bad else 0)
+
+    def state(self, value):
+        value = fields_of(value)
+        return dumps(value if value is not None else {})
+
+    def schemas(self):
+        observation = schema_of(self.observation_cls)
+        return {
+            "action": schema_of(self.action_cls),
+            "observation": observation,
+            "state": schema_of(self.state_cls),
+            "reset_observation": observation,
+        }
+
+
+def adapter(cls):
+    try:
+        from pydantic import TypeAdapter
+    except ImportError as error:
+        raise LoadError("dataclass actions are read by pydantic, which is not in this environment", "add it by `--with pydantic`", "pydantic") from error
+    return TypeAdapter(cls)
+
+
+def schema_of(cls):
+    if cls is None:
+        return dict(ANY_OBJECT)
+    if is_struct(cls):
+        import msgspec
+
+        return msgspec.json.schema(cls)
+    if is_pydantic(cls):
+        return cls.model_json_schema()
+    if dataclasses.is_dataclass(cls):
+        return adapter(cls).json_schema()
+    return dict(ANY_OBJECT)
+
+
+def fields_of(value):
+    """The fields of a record as a mapping; other values as they are."""
+    if hasattr(value, "model_dump"):
+        return value.model_dump()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    if is_struct(type(value)):
+        import msgspec
+
+        return msgspec.to_builtins(value)
+    return value
+
+
+def as_reply(value):
+    """The members of a reply from what reset or step returned."""
+    reward, done, metadata = None, False, None
+    if isinstance(value, tuple):
+        if len(value) == 5:
+            value, reward, terminated, truncated, metadata = value
+            done = bool(terminated or truncated)
+        elif len(value) == 4:
+            value, reward, done, metadata = value
+        elif len(value) == 3:
+            value, reward, done = value
+        elif len(value) == 2:
+            value, metadata = value
+        inner = fields_of(value)
+    else:
+        inner = fields_of(value)
+        if isinstance(inner, dict):
+            inner = dict(inner)
+            reward, done, metadata = inner.pop("reward", None), inner.pop("done", False), inner.get("metadata")
+    if isinstance(inner, (str, int, float, bool, list)) or inner is None:
+        inner = {"value": inner}
+    return {"observation": inner, "reward": reward, "done": bool(done), "metadata": metadata}
+
+
+def invalid(kind, loc, message, value):
+    """The refusal of one field."""
+    return Invalid(dump_plain([{"type": kind, "loc": list(loc), "msg": message, "input": value}]))
