@@ -48,11 +48,11 @@ impl Failure {
 }
 
 impl Call {
-    /// Reads a request.
+    /// Reads a request. `pydantic` is the version that links in refusals name; empty for none.
     ///
     /// # Errors
     /// The failure to answer, with the request's id where it has one.
-    pub fn parse(text: &str) -> Result<Self, (Value, Failure)> {
+    pub fn parse(text: &str, pydantic: &str) -> Result<Self, (Value, Failure)> {
         let value: Value = match crate::json::scan(text) {
             Err(error) => return Err((Value::Null, Failure::new(PARSE_ERROR, format!("Parse error: {error}")))),
             Ok(_) => match serde_json::from_str(text) {
@@ -87,12 +87,70 @@ impl Call {
         }
         if !problems.is_empty() {
             let number = if problems.len() == 1 { "1 validation error".to_owned() } else { format!("{} validation errors", problems.len()) };
-            let lines: String = problems.iter().map(|(key, message, kind)| format!("\n{key}\n  {message} [type={kind}]")).collect();
+            let lines: String = problems.iter().map(|(key, message, kind)| {
+                // A missing key is told of the whole input, any other of its value.
+                let input = map.get(*key).cloned().unwrap_or_else(|| Value::Object(map.clone()));
+                let shown = shorten(&as_python(&input));
+                let link = if pydantic.is_empty() { String::new() } else { format!("\n    For further information visit https://errors.pydantic.dev/{pydantic}/v/{kind}") };
+                format!("\n{key}\n  {message} [type={kind}, input_value={shown}, input_type={}]{link}", python_type(&input))
+            }).collect();
             return Err((id.unwrap_or(Value::Null), Failure::new(INVALID_REQUEST, format!("Invalid request: {number} for JsonRpcRequest{lines}"))));
         }
         let method = map.get("method").and_then(Value::as_str).unwrap_or_default().to_owned();
         let params = map.get("params").and_then(Value::as_object).cloned().unwrap_or_default();
         Ok(Self { method, params, id })
+    }
+}
+
+/// A value as Python prints it.
+fn as_python(value: &Value) -> String {
+    match value {
+        Value::Null => "None".to_owned(),
+        Value::Bool(true) => "True".to_owned(),
+        Value::Bool(false) => "False".to_owned(),
+        Value::Number(number) => number.to_string(),
+        Value::String(text) => {
+            let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
+            let mut out = String::from(quote);
+            for c in text.chars() {
+                match c {
+                    '\n' => out.push_str("\\n"),
+                    '\t' => out.push_str("\\t"),
+                    '\r' => out.push_str("\\r"),
+                    '\\' => out.push_str("\\\\"),
+                    c if c == quote => out.extend(['\\', c]),
+                    c => out.push(c),
+                }
+            }
+            out.push(quote);
+            out
+        }
+        Value::Array(items) => format!("[{}]", items.iter().map(as_python).collect::<Vec<_>>().join(", ")),
+        Value::Object(map) => {
+            let members = map.iter().map(|(key, value)| format!("{}: {}", as_python(&Value::String(key.clone())), as_python(value)));
+            format!("{{{}}}", members.collect::<Vec<_>>().join(", "))
+        }
+    }
+}
+
+/// The middle of a long text is left out, as pydantic does it.
+fn shorten(text: &str) -> String {
+    let chars: Vec<char> = text.chars().collect();
+    if chars.len() <= 50 {
+        return text.to_owned();
+    }
+    chars[..25].iter().chain(&['.', '.', '.']).chain(&chars[chars.len() - 24..]).collect()
+}
+
+fn python_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "NoneType",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_f64() => "float",
+        Value::Number(_) => "int",
+        Value::String(_) => "str",
+        Value::Array(_) => "list",
+        Value::Object(_) => "dict",
     }
 }
 
@@ -149,14 +207,16 @@ mod tests {
 
     #[test]
     fn requests_and_what_is_wrong_with_them() {
-        let call = Call::parse(r#"{"jsonrpc":"2.0","method":"tools/list","id":1}"#).unwrap();
+        let call = Call::parse(r#"{"jsonrpc":"2.0","method":"tools/list","id":1}"#, "").unwrap();
         assert_eq!((call.method.as_str(), call.id), ("tools/list", Some(json!(1))));
-        let code = |text: &str| Call::parse(text).unwrap_err().1.code;
+        let code = |text: &str| Call::parse(text, "2.14").unwrap_err().1.code;
         assert_eq!(code("{"), PARSE_ERROR);
         assert_eq!(code("[]"), INVALID_REQUEST);
         assert_eq!(code("{}"), INVALID_REQUEST);
         assert_eq!(code(r#"{"jsonrpc":"2.0","method":"a","x":1}"#), INVALID_REQUEST);
-        assert!(Call::parse("{}").unwrap_err().1.message.starts_with("Invalid request: 2 validation errors for JsonRpcRequest\njsonrpc"));
+        let told = Call::parse("{}", "2.14").unwrap_err().1.message;
+        let first = "Invalid request: 2 validation errors for JsonRpcRequest\njsonrpc\n  Field required [type=missing, input_value={}, input_type=dict]";
+        assert!(told.starts_with(&format!("{first}\n    For further information visit https://errors.pydantic.dev/2.14/v/missing\nmethod")), "{told}");
     }
 
     #[test]

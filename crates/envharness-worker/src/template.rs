@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 
 use crate::death::PoolError;
 use crate::launcher::{Launch, Launcher};
-use crate::output::{self, LastOutput};
+use crate::output;
 
 /// What is to be served, as the guest takes it.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -151,7 +151,6 @@ pub(crate) struct Template {
     control: Mutex<UnixStream>,
     pub(crate) pid: i32,
     pub(crate) loaded: Loaded,
-    pub(crate) last_output: LastOutput,
 }
 
 impl Template {
@@ -254,7 +253,7 @@ impl Template {
             }
         });
         let pid = i32::try_from(pid).unwrap_or(0);
-        Ok((Self { control: Mutex::new(ours), pid, loaded, last_output }, receiver))
+        Ok((Self { control: Mutex::new(ours), pid, loaded }, receiver))
     }
 
     /// Asks for a worker; its socket and the pipe of its output go along.

@@ -1,0 +1,151 @@
+//! Applications with routes of their own: run as they are on a Unix socket, and everything passed on to them.
+
+use std::io;
+use std::path::PathBuf;
+use std::process::Child;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use envharness_worker::{Launch, Launcher};
+use http::{Request, Response, StatusCode};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+use tokio::net::UnixStream;
+
+use crate::answer::{Body, detail, not_found};
+use crate::config::RunMode;
+use crate::http::is_upgrade;
+use crate::server::Shared;
+
+/// The process of an application and the socket it listens on.
+#[derive(Debug)]
+pub struct Upstream {
+    path: PathBuf,
+    child: Arc<Mutex<Child>>,
+    /// The folder of the socket; removed with this.
+    _folder: PathBuf,
+}
+
+impl Upstream {
+    /// Starts an application under uvicorn and waits until it answers.
+    ///
+    /// # Errors
+    /// It cannot be started, ends, or does not answer in time; the text has what it printed last.
+    pub async fn start(
+        launcher: Arc<dyn Launcher>,
+        app: &str,
+        folder: Option<&str>,
+        env: Vec<(String, String)>,
+        limit: Duration,
+    ) -> Result<Self, String> {
+        // A socket's path has at most 108 bytes, so it lies in a short place.
+        let place = std::env::temp_dir().join(format!("envharness-{}-{}", std::process::id(), &crate::live::uuid()[..8]));
+        make_private(&place).map_err(|error| format!("cannot make {}: {error}", place.display()))?;
+        let path = place.join("app.sock");
+        let mut arguments: Vec<String> = ["-m", "uvicorn", app, "--uds"].map(String::from).to_vec();
+        arguments.push(path.display().to_string());
+        arguments.extend(["--log-level", "warning", "--ws-max-size", "104857600"].map(String::from));
+        if let Some(folder) = folder {
+            arguments.extend(["--app-dir".to_owned(), folder.to_owned()]);
+        }
+        let failed = |error: io::Error| format!("cannot start the application: {error}");
+        let null = std::fs::File::open("/dev/null").map_err(failed)?;
+        let (pipe, sink) = io::pipe().map_err(failed)?;
+        let launch = Launch { arguments, env, stdin: null.into(), output: sink.into() };
+        let (sender, receiver) = tokio::sync::oneshot::channel();
+        // The process ends with the thread that started it; the thread then follows its output to the end.
+        let spawned = std::thread::Builder::new().name("envharness-app".to_owned()).spawn(move || {
+            let started = launcher.launch(launch);
+            let go_on = started.is_ok();
+            let _ = sender.send(started);
+            if go_on {
+                for line in io::BufRead::lines(io::BufReader::new(pipe)).map_while(Result::ok) {
+                    tracing::info!(target: "envharness::output", process = "application", text = %line);
+                }
+            }
+        });
+        spawned.map_err(failed)?;
+        let process = receiver.await.map_err(|_| "its thread ended".to_owned())?.map_err(failed)?;
+        let upstream = Self { path, child: Arc::new(Mutex::new(process.child)), _folder: place };
+        let began = Instant::now();
+        loop {
+            if UnixStream::connect(&upstream.path).await.is_ok() {
+                return Ok(upstream);
+            }
+            let ended = upstream.child.lock().unwrap_or_else(PoisonError::into_inner).try_wait().map_err(failed)?;
+            if let Some(status) = ended {
+                return Err(format!("the application ended before it answered: {status}; `-v` shows what it printed"));
+            }
+            if began.elapsed() > limit {
+                return Err(format!("the application did not answer within {} s; raise it with --start-timeout", limit.as_secs()));
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Passes a request on, WebSockets included.
+    pub(crate) async fn pass(&self, mut request: Request<Incoming>, shared: &Arc<Shared>) -> Response<Body> {
+        if shared.config.mode == RunMode::Production && matches!(request.uri().path(), "/reset" | "/step" | "/state") {
+            return not_found();
+        }
+        let refused = |error: &dyn std::fmt::Display| detail(StatusCode::BAD_GATEWAY, format!("the application does not answer: {error}"));
+        let stream = match UnixStream::connect(&self.path).await {
+            Ok(stream) => stream,
+            Err(error) => return refused(&error),
+        };
+        let (mut sender, connection) = match hyper::client::conn::http1::handshake(TokioIo::new(stream)).await {
+            Ok(pair) => pair,
+            Err(error) => return refused(&error),
+        };
+        tokio::spawn(async move {
+            let _ = connection.with_upgrades().await;
+        });
+        let ours = is_upgrade(request.headers()).then(|| hyper::upgrade::on(&mut request));
+        let mut response = match sender.send_request(request).await {
+            Ok(response) => response,
+            Err(error) => return refused(&error),
+        };
+        if let (StatusCode::SWITCHING_PROTOCOLS, Some(ours)) = (response.status(), ours) {
+            let theirs = hyper::upgrade::on(&mut response);
+            tokio::spawn(async move {
+                let (Ok(ours), Ok(theirs)) = tokio::join!(ours, theirs) else { return };
+                let _ = tokio::io::copy_bidirectional(&mut TokioIo::new(ours), &mut TokioIo::new(theirs)).await;
+            });
+        }
+        response.map(|body| body.boxed())
+    }
+
+    /// Whether its process has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        !matches!(self.child.lock().unwrap_or_else(PoisonError::into_inner).try_wait(), Ok(None))
+    }
+
+    /// Asks it to end, and sees to it that it does.
+    pub(crate) async fn end(&self) {
+        let pid = self.child.lock().unwrap_or_else(PoisonError::into_inner).id();
+        let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+        if let Some(pid) = pid.filter(|_| !self.has_ended()) {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        }
+        for _ in 0..100 {
+            if self.has_ended() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        let _ = self.child.lock().unwrap_or_else(PoisonError::into_inner).kill();
+    }
+}
+
+impl Drop for Upstream {
+    fn drop(&mut self) {
+        let _ = self.child.lock().unwrap_or_else(PoisonError::into_inner).kill();
+        let _ = std::fs::remove_dir_all(&self._folder);
+    }
+}
+
+fn make_private(folder: &std::path::Path) -> io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt as _;
+    std::fs::DirBuilder::new().mode(0o700).create(folder)
+}

@@ -1,0 +1,1 @@
+"""Where environment servers run."""

@@ -1,0 +1,19 @@
+"""Client of tide."""
+
+from openenv.core.client_types import StepResult
+from openenv.core.env_client import EnvClient
+from openenv.core.env_server.types import State
+
+from .models import TideAction, TideObservation
+
+
+class TideEnv(EnvClient[TideAction, TideObservation, State]):
+    def _step_payload(self, action):
+        return action.model_dump(exclude={"metadata"})
+
+    def _parse_result(self, payload):
+        observation = TideObservation(**{**payload["observation"], "reward": payload.get("reward"), "done": payload["done"]})
+        return StepResult(observation=observation, reward=payload.get("reward"), done=payload["done"])
+
+    def _parse_state(self, payload):
+        return State(**payload)

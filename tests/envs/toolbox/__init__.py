@@ -1,0 +1,5 @@
+"""Tools over MCP, some async, one that fails."""
+
+from .client import ToolboxEnv
+
+__all__ = ["ToolboxEnv"]
