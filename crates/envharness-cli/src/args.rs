@@ -1,12 +1,16 @@
 //! What can be typed.
 
+mod serve;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use envharness_rig::Inputs;
 
-/// Turns a declarative spec into a locked, isolated environment, and runs things in it.
+pub use serve::{Concurrency, ContractCommand, LogFormat, ServeArgs, ServeMode, TargetFlags, TraceCommand};
+
+/// Turns a declarative spec into a locked, isolated environment, runs things in it, and serves environments for training.
 #[derive(Debug, Parser)]
 #[command(name = "envharness", version, propagate_version = true, max_term_width = 100, after_help = AFTER_HELP)]
 pub struct Cli {
@@ -111,6 +115,14 @@ pub enum Command {
     Exec(ExecArgs),
     /// Open a shell in a context
     Shell(ShellArgs),
+    /// Serve an environment to OpenEnv clients
+    Serve(Box<ServeArgs>),
+    /// The contract of an environment
+    #[command(subcommand)]
+    Contract(ContractCommand),
+    /// What sessions did
+    #[command(subcommand)]
+    Trace(TraceCommand),
     /// List contexts
     #[command(visible_alias = "ls")]
     List,

@@ -8,23 +8,8 @@ use envharness_store::{Home, remove_tree, seal};
 
 use crate::error::{IoContext as _, RigError};
 
-macro_rules! guest_files {
-    ($($path:literal),+ $(,)?) => {
-        /// Relative path and content.
-        const FILES: &[(&str, &str)] = &[$(($path, include_str!(concat!("../../../guest/", $path)))),+];
-    };
-}
-
-guest_files![
-    "envharness/__init__.py",
-    "envharness_guest/__init__.py",
-    "envharness_guest/call.py",
-    "envharness_guest/codec.py",
-    "envharness_guest/functions.py",
-    "envharness_guest/compile.py",
-    "envharness_guest/_vendor/__init__.py",
-    "envharness_guest/_vendor/cloudpickle.py",
-];
+/// Relative path and content; `build.rs` lists them.
+const FILES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/guest_files.rs"));
 
 /// The folder with the guest, written if it is not there.
 ///

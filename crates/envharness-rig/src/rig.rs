@@ -90,6 +90,14 @@ impl Rig {
         Ok(Self { settings, home })
     }
 
+    /// The folder of the code that runs inside, written if it is not there.
+    ///
+    /// # Errors
+    /// [`RigError::Io`].
+    pub fn guest(&self) -> Result<PathBuf, RigError> {
+        guest::ensure(&self.home)
+    }
+
     /// The longest time a create of this spec may take.
     fn deadline(&self, spec: &Spec, timeout: Option<Duration>) -> Deadline {
         Deadline::new(timeout.or(spec.resources.timeouts.create).or_else(|| self.settings.duration("timeouts.create")))

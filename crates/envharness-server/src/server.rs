@@ -161,9 +161,11 @@ impl Server {
         Ok(Self { listener, config })
     }
 
-    /// Where it listens.
-    pub fn address(&self) -> Option<SocketAddr> {
-        self.listener.local_addr().ok()
+    /// The same address with other settings, for what is known only when the target is loaded.
+    #[must_use]
+    pub fn with_config(self, mut config: Config) -> Self {
+        config.doors.bound = self.config.doors.bound;
+        Self { config, ..self }
     }
 
     /// Begins to serve, on the runtime of the caller.
@@ -369,14 +371,9 @@ impl ServerHandle {
         });
     }
 
-    /// Waits until the application that is passed on to has ended; for ever where there is none.
-    pub async fn application_ended(&self) {
-        loop {
-            if self.shared.upstream.as_ref().is_some_and(Upstream::has_ended) {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(200)).await;
-        }
+    /// Whether the application that is passed on to has ended by itself.
+    pub fn application_has_ended(&self) -> bool {
+        self.shared.upstream.as_ref().is_some_and(Upstream::has_ended)
     }
 
     /// Ends it: no new sessions; those between episodes are told at once, the others when their episode ends or `hurry`

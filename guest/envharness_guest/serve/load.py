@@ -45,10 +45,20 @@ def prepare_path(message):
         os.chdir(message["cwd"])
 
 
+class OwnRoutes(Exception):
+    """The application has routes of its own, and the real openenv is here to run it."""
+
+
 def import_module(name, message):
     """Imports the module of a target; explains what is missing."""
     try:
         return importlib.import_module(name)
+    except AttributeError as error:
+        if type(error).__name__ != "OwnRoutesError":
+            raise
+        if message.get("light") and real_openenv(message["light"]):
+            raise OwnRoutes from error
+        raise LoadError("`{}` has routes of its own: {}".format(name, text_of(error).splitlines()[0]), HINT_REFERENCE) from error
     except ImportError as error:
         packages = list(message.get("packages") or {})
         relative = "relative import" in str(error)
@@ -61,6 +71,12 @@ def import_module(name, message):
                     error = second
                 break
         raise explain(error, name, message) from error
+
+
+def real_openenv(light):
+    """Whether the environment has the real package beside the light one."""
+    places = [entry for entry in sys.path if os.path.abspath(entry or ".") != os.path.abspath(light)]
+    return any(os.path.isfile(os.path.join(place or ".", "openenv", "__init__.py")) for place in places)
 
 
 def explain(error, name, message):
@@ -105,7 +121,10 @@ def load(message):
         target, contract = gym_target(message["target"])
     else:
         name, _, attribute = message["target"].partition(":")
-        module = import_module(name, message)
+        try:
+            module = import_module(name, message)
+        except OwnRoutes:
+            return None, {"asgi": True}
         target, contract = from_object(look_up(module, attribute or "app"), message)
     if target is None:
         return None, {"asgi": True}

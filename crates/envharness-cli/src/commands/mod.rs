@@ -10,7 +10,9 @@ mod export;
 mod gc;
 mod init;
 mod lock;
+mod serve;
 mod store;
+mod trace;
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +20,7 @@ use envharness_rig::{ErrorKind, LockMode, LockRequest, Rig, RigError, Settings, 
 use envharness_spec::{Platform, Spec};
 use tracing_subscriber::filter::LevelFilter;
 
-use crate::args::{Cli, Command, ConfigCommand, Global, LockFlags, LogLevel};
+use crate::args::{Cli, Command, ConfigCommand, Global, LockFlags, LogFormat, LogLevel};
 use crate::exit;
 use crate::printer::Printer;
 use crate::reporter::TerminalReporter;
@@ -73,7 +75,7 @@ pub fn duration(flag: &str, value: Option<&String>) -> anyhow::Result<Option<std
 /// Runs a command and prints its error.
 pub fn dispatch(cli: Cli, caller: Option<PathBuf>) -> i32 {
     let printer = Printer::new(&cli.global);
-    start_log(&cli.global);
+    start_log(&cli);
     let started_command = matches!(cli.command, Command::Run(_) | Command::Exec(_) | Command::Shell(_));
     match act(cli, printer, caller) {
         Ok(code) => match Printer::write_failure() {
@@ -102,17 +104,26 @@ pub fn dispatch(cli: Cli, caller: Option<PathBuf>) -> i32 {
     }
 }
 
-fn start_log(global: &Global) {
+fn start_log(cli: &Cli) {
+    let global: &Global = &cli.global;
+    // A server that says nothing of its sessions is no use to an operator.
+    let (quietest, format) = match &cli.command {
+        Command::Serve(args) if !global.quiet => (LevelFilter::INFO, args.log_format),
+        Command::Serve(args) => (LevelFilter::ERROR, args.log_format),
+        _ => (LevelFilter::ERROR, LogFormat::Text),
+    };
     let level = match (global.log_level, global.verbose) {
         (Some(LogLevel::Error), _) => LevelFilter::ERROR,
         (Some(LogLevel::Warn), _) => LevelFilter::WARN,
-        (Some(LogLevel::Info), _) | (None, 1) => LevelFilter::INFO,
+        (Some(LogLevel::Info), _) => LevelFilter::INFO,
         (Some(LogLevel::Debug), _) => LevelFilter::DEBUG,
         (Some(LogLevel::Trace), _) => LevelFilter::TRACE,
-        (None, 0) => LevelFilter::ERROR,
+        (None, 0) => quietest,
+        (None, 1) if quietest < LevelFilter::INFO => LevelFilter::INFO,
         (None, _) => LevelFilter::DEBUG,
     };
-    let _ = tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).with_ansi(false).try_init();
+    let log = tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).with_ansi(false);
+    let _ = if format == LogFormat::Json { log.json().flatten_event(true).try_init() } else { log.try_init() };
 }
 
 fn act(cli: Cli, printer: Printer, caller: Option<PathBuf>) -> Ended {
@@ -125,6 +136,7 @@ fn act(cli: Cli, printer: Printer, caller: Option<PathBuf>) -> Ended {
             printer.data(crate::reference().trim_end());
             return Ok(exit::OK);
         }
+        Command::Trace(command) => return trace::run(printer, &command),
         _ => {}
     }
     let mut settings = Settings::load(global.inputs()?)?;
@@ -143,6 +155,8 @@ fn act(cli: Cli, printer: Printer, caller: Option<PathBuf>) -> Ended {
         Command::Run(args) => exec::run(&session, &args),
         Command::Exec(args) => exec::exec(&session, &args),
         Command::Shell(args) => exec::shell(&session, &args),
+        Command::Serve(args) => serve::run(&session, &args),
+        Command::Contract(command) => serve::contract(&session, &command),
         Command::List => contexts::list(&session),
         Command::Inspect(args) => contexts::inspect(&session, &args.id),
         Command::Logs(args) => contexts::logs(&session, &args),
@@ -152,7 +166,7 @@ fn act(cli: Cli, printer: Printer, caller: Option<PathBuf>) -> Ended {
         Command::Export(args) => export::run(&session, &args),
         Command::Store(command) => store::run(&session, &command),
         Command::Doctor => doctor::run(&session),
-        Command::Init(_) | Command::Config(_) | Command::Completions { .. } | Command::Reference => Ok(exit::OK),
+        Command::Init(_) | Command::Config(_) | Command::Completions { .. } | Command::Reference | Command::Trace(_) => Ok(exit::OK),
     };
     session.reporter.finish();
     result

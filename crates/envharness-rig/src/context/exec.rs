@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write as _;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -113,6 +114,23 @@ impl Context {
         let tree = Tree { marker, namespace };
         self.remember(&tree);
         Ok(Running { child, tree })
+    }
+
+    /// Starts a command that is spoken to over its standard input, with one pipe for all its output. It ends when the calling
+    /// thread does.
+    ///
+    /// # Errors
+    /// [`RigError::Start`], [`RigError::Secret`].
+    pub fn launch(&self, argv: &[String], options: &ExecOptions<'_>, stdin: OwnedFd, output: OwnedFd) -> Result<Child, RigError> {
+        let start = |source| RigError::Start { program: argv.first().cloned().unwrap_or_default(), source, hint: None };
+        let secrets = environment::secrets(&self.settings, &self.spec, &|| false)?;
+        let marker = format!("ENVHARNESS_RUN={}", envharness_store::random_suffix(16));
+        let mut command = self.command(argv, options, &secrets, &marker)?;
+        command.stdin(stdin).stdout(output.try_clone().map_err(start)?).stderr(output);
+        let plan = self.plan(&self.cwd(options))?;
+        let limits = self.process_limits();
+        configure(&mut command, &ChildOptions { plan, new_session: true, die_with_parent: true, limits, ..ChildOptions::default() });
+        command.spawn().map_err(|source| self.explain_start(start(source), argv))
     }
 
     fn cwd(&self, options: &ExecOptions<'_>) -> PathBuf {
