@@ -1,11 +1,11 @@
 # Bare `make` lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check gen bench faults clean
+.PHONY: help demo test check gen bench bench-serve faults clean
 
 help: ## list the targets
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
 
-demo: ## build everything into .demo and run the main job on real packages
+demo: ## build everything into .demo and run both main jobs on real packages
 	@bash scripts/demo.sh
 
 test: ## build everything into .test and run every test
@@ -21,9 +21,12 @@ gen: ## renew generated files: the command-line reference
 bench: ## print the figures, each beside its peer
 	@bash scripts/bench.sh
 
-faults: ## the long fault runs: 1,000 random kills and one at every state-changing call
+bench-serve: ## print the figures of serving, beside openenv 0.10.0's own server
+	@bash scripts/bench-serve.sh
+
+faults: ## the long fault runs: kills in create, publish and gc, and of workers and servers
 	@bash scripts/faults.sh
 
 clean: ## remove what the targets above made
-	chmod -R u+w .demo .test 2>/dev/null || true
-	rm -rf .demo .test target
+	chmod -R u+w .demo .test .bench 2>/dev/null || true
+	rm -rf .demo .test .bench target

@@ -250,8 +250,10 @@ def test_an_environment_for_one_session_gets_a_process_for_each(serve, tmp_path)
 
 @pytest.mark.parametrize("concurrency", ["auto", "thread", "inline", "process"])
 def test_a_thread_affine_environment_stays_on_its_thread(concurrency, serve, tmp_path):
-    log = tmp_path / "closed"
-    server = serve(copied(tmp_path, "homebody"), "--concurrency", concurrency, env={"HOMEBODY_LOG": str(log)})
+    # In the package's folder: the host's /tmp is not there for its workers.
+    folder = copied(tmp_path, "homebody")
+    log = folder / "closed"
+    server = serve(folder, "--concurrency", concurrency, env={"HOMEBODY_LOG": str(log)})
     with contextlib.ExitStack() as stack:
         sessions = [stack.enter_context(server.session()) for _ in range(4)]
         for n in range(5):
@@ -264,9 +266,10 @@ def test_a_thread_affine_environment_stays_on_its_thread(concurrency, serve, tmp
 
 def test_slow_steps_of_many_sessions_run_at_once(serve, tmp_path):
     # Each step returns when 16 of them are under way: one after the other would never end.
-    place = tmp_path / "meeting"
+    folder = copied(tmp_path, "tortoise")
+    place = folder / "meeting"
     place.mkdir()
-    server = serve(copied(tmp_path, "tortoise"), "--max-sessions", "32", env={"TORTOISE_MEETING": str(place)})
+    server = serve(folder, "--max-sessions", "32", env={"TORTOISE_MEETING": str(place)})
     with contextlib.ExitStack() as stack:
         slow = [stack.enter_context(server.session()) for _ in range(16)]
         for session in slow[1:]:

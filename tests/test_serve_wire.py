@@ -104,7 +104,7 @@ def ours(tmp_path_factory):
         def get(name: str) -> str:
             if name not in servers:
                 home = shared_home(tmp_path_factory)
-                servers[name] = stack.enter_context(running(start(f"{name}:app", *WITH, home=home, cwd=RECORDED, env=LIMIT))).url
+                servers[name] = stack.enter_context(running(start(f"{name}:app", *WITH, "--max-message-size", "16777216", home=home, cwd=RECORDED, env=LIMIT))).url
             return servers[name]
 
         yield get
@@ -205,10 +205,10 @@ def test_capacity_is_told_to_mcp_too(either):
 def test_a_message_over_16_mib_closes_1009_and_one_under_passes(either):
     url = either("plain_echo").replace("http", "ws") + "/ws"
     limit = 16 * 2**20
-    frame = '{"type":"step","data":{"message":""}}'
+    frame = '{"type":"step","data":{"message":"a","metadata":{"padding":""}}}'
     with Session(url) as session:
         reply = session.ask(frame.replace('""', f'"{"x" * (limit - len(frame))}"'))
-        assert reply["data"]["observation"]["message_length"] == limit - len(frame)
+        assert reply["data"]["observation"]["message_length"] == 1
         with contextlib.suppress(ConnectionClosed):
             session.send(frame.replace('""', f'"{"x" * (limit - len(frame) + 1)}"'))
         with pytest.raises(ConnectionClosed):

@@ -11,8 +11,22 @@ ALLOWED = {
     "envharness-store": {"envharness-spec"},
     "envharness-sandbox": {"envharness-spec"},
     "envharness-rig": {"envharness-spec", "envharness-store", "envharness-sandbox"},
-    "envharness-cli": {"envharness-spec", "envharness-store", "envharness-sandbox", "envharness-rig"},
-    "envharness-py": {"envharness-spec", "envharness-store", "envharness-rig", "envharness-cli"},
+    "envharness-wire": {"envharness-spec"},
+    "envharness-native": {"envharness-spec"},
+    "envharness-worker": {"envharness-wire", "envharness-native"},
+    "envharness-server": {"envharness-spec", "envharness-wire", "envharness-worker", "envharness-native"},
+    "envharness-serve": {
+        "envharness-spec", "envharness-store", "envharness-rig", "envharness-server", "envharness-worker", "envharness-native",
+    },
+    "envharness-cli": {
+        "envharness-spec", "envharness-store", "envharness-sandbox", "envharness-rig", "envharness-serve", "envharness-server",
+        "envharness-worker",
+    },
+    "envharness-py": {
+        "envharness-spec", "envharness-store", "envharness-rig", "envharness-serve", "envharness-server", "envharness-worker",
+        "envharness-cli",
+    },
+    "envharness-loadgen": set(),
 }
 
 

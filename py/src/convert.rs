@@ -70,10 +70,15 @@ fn raise(py: Python<'_>, error: &RigError) -> PyResult<PyErr> {
         }
         cause = inner.source();
     }
-    let details = error.details();
     let output = if let RigError::Timeout { output, .. } = error { output.as_str() } else { "" };
     let function = py.import("envharness._errors")?.getattr("from_native")?;
-    Ok(PyErr::from_value(function.call1((kind, text, details, error.hint(), output))?))
+    Ok(PyErr::from_value(function.call1((kind, text, error.details(), error.hint(), output))?))
+}
+
+/// Builds the exception of a kind.
+pub fn raise_named(py: Python<'_>, kind: &str, text: &str, details: Vec<String>, hint: Option<String>) -> PyResult<PyErr> {
+    let function = py.import("envharness._errors")?.getattr("from_native")?;
+    Ok(PyErr::from_value(function.call1((kind, text, details, hint, ""))?))
 }
 
 /// Passes events to a Python callable and notices Ctrl-C and cancellation.

@@ -3,6 +3,7 @@
 mod context;
 mod convert;
 mod rig;
+mod serve;
 mod spec;
 
 use std::ffi::OsString;
@@ -62,6 +63,8 @@ mod _native {
     use super::context::{Context, Process};
     #[pymodule_export]
     use super::rig::Rig;
+    #[pymodule_export]
+    use super::serve::Server;
     #[pymodule_export]
     use super::spec::{Lock, Spec};
     #[pymodule_export]

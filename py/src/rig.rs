@@ -19,6 +19,13 @@ pub struct Rig {
     inner: envharness_rig::Rig,
 }
 
+impl Rig {
+    /// The rig itself.
+    pub(crate) fn inner(&self) -> &envharness_rig::Rig {
+        &self.inner
+    }
+}
+
 fn lock_request(mode: &str) -> PyResult<LockRequest> {
     let mode = match mode {
         "auto" => LockMode::Auto,

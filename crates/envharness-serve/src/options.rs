@@ -11,6 +11,8 @@ use envharness_worker::Mode;
 pub struct ServeOptions {
     /// The target; empty for the current folder.
     pub target: String,
+    /// The folder that modules and folders are looked up in; else the current one.
+    pub base: Option<PathBuf>,
     /// Where to listen; else `HOST`, else loopback.
     pub host: Option<String>,
     /// The port; else `PORT`, else the package's, else 8000.

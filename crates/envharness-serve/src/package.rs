@@ -144,6 +144,9 @@ impl EnvPackage {
         let analysis = analyse(rig, folder, &application)?;
         let own_routes = if reference { Some("--reference asks for it".to_owned()) } else { analysis.own_routes.clone() };
         let replacements = if own_routes.is_some() { Vec::new() } else { replacements(&analysis, &dependencies) };
+        if own_routes.is_none() {
+            dependencies = dependencies.iter().map(|text| bounded(text)).collect();
+        }
         for unreadable in &analysis.unreadable {
             tracing::warn!("a source does not parse: {unreadable}");
         }
@@ -276,6 +279,18 @@ fn version_key(version: &str) -> Vec<u32> {
     version.split('.').map(|part| part.chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap_or(0)).collect()
 }
 
+/// A dependency of the package's own within the bounds that the real `openenv` would have put on it.
+fn bounded(text: &str) -> String {
+    const BOUNDS: [(&str, &str); 2] = [("fastmcp", ">=3,<4"), ("pydantic", ">=2")];
+    let Ok(requirement) = Requirement::parse(text) else { return text.to_owned() };
+    let bound = BOUNDS.iter().find(|(name, _)| requirement.name.as_deref() == Some(name));
+    let Some((_, bound)) = bound.filter(|_| !text.contains('@')) else { return text.to_owned() };
+    let (front, marker) = text.split_once(';').map_or((text, String::new()), |(front, marker)| (front, format!(";{marker}")));
+    let comma = if requirement.version_specifiers().is_empty() { "" } else { "," };
+    let front = front.trim().trim_end_matches(')').replace('(', "");
+    format!("{front}{comma}{bound}{marker}")
+}
+
 /// What stands in for the real `openenv`, by what the sources import.
 fn replacements(analysis: &Analysis, dependencies: &[String]) -> Vec<Replacement> {
     let declared: Vec<String> = dependencies.iter().filter_map(|text| Requirement::parse(text).ok()?.name).collect();
@@ -296,4 +311,17 @@ fn replacements(analysis: &Analysis, dependencies: &[String]) -> Vec<Replacement
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dependencies_keep_the_bounds_of_the_real_openenv() {
+        assert_eq!(bounded("fastmcp"), "fastmcp>=3,<4");
+        assert_eq!(bounded("fastmcp>=2.0"), "fastmcp>=2.0,>=3,<4");
+        assert_eq!(bounded("pydantic[email]>2.1; python_version > '3.8'"), "pydantic[email]>2.1,>=2; python_version > '3.8'");
+        assert_eq!(bounded("numpy"), "numpy");
+    }
 }

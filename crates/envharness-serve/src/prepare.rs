@@ -60,7 +60,8 @@ pub(crate) enum What {
 /// # Errors
 /// Any [`ServeError`].
 pub fn prepare(options: &ServeOptions, rig: &Rig, reporter: &dyn Reporter) -> Result<Prepared, ServeError> {
-    let here = std::env::current_dir().unwrap_or_else(|_| rig.settings.project.clone());
+    let current = || std::env::current_dir().unwrap_or_else(|_| rig.settings.project.clone());
+    let here = options.base.clone().unwrap_or_else(current);
     let name = if options.target.is_empty() { "." } else { &options.target };
     match TargetName::parse(name, &here)? {
         TargetName::Native(name) => native(&name),
@@ -173,15 +174,15 @@ fn context(rig: &Rig, reporter: &dyn Reporter, spec: &Spec, cwd: &Path) -> Resul
     Ok((Arc::new(ContextLauncher { context, guest: rig.guest()?, cwd: cwd.to_owned() }), lock))
 }
 
-/// The interpreter of an active virtual environment, else of the environment that holds this program, else any.
+/// The Python that called, else that of an active virtual environment, else of the one that holds this program, else any.
 fn interpreter(rig: &Rig) -> Result<(PathBuf, &'static str), ServeError> {
     let settings = &rig.settings;
+    if let Some(caller) = settings.caller_python.clone().filter(|python| python.is_file()) {
+        return Ok((caller, "the Python that runs envharness"));
+    }
     let active = settings.variable("VIRTUAL_ENV").or_else(|| settings.variable("CONDA_PREFIX")).map(|dir| Path::new(dir).join("bin/python"));
     if let Some(python) = active.filter(|python| python.is_file()) {
         return Ok((python, "the active environment"));
-    }
-    if let Some(caller) = settings.caller_python.clone().filter(|python| python.is_file()) {
-        return Ok((caller, "the Python that runs envharness"));
     }
     let beside = std::env::current_exe().ok().and_then(|exe| exe.parent().map(|dir| dir.join("python")));
     if let Some(python) = beside.filter(|python| python.is_file()) {

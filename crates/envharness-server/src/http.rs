@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use envharness_wire::frame::{Answer, HTTP_SHAPE, Op};
 use envharness_wire::json::{JsonError, Outer, scan};
-use http::header::{CONNECTION, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, UPGRADE, WWW_AUTHENTICATE};
+use http::header::{CONNECTION, CONTENT_TYPE, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, UPGRADE, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
@@ -79,7 +79,9 @@ async fn route(shared: &Arc<Shared>, client: IpAddr, request: Request<Incoming>)
         ["state"] if play && get => once(shared, Op::State, b"").await,
         ["reset" | "step"] if play && method == Method::POST => {
             let op = if parts[0] == "reset" { Op::Reset } else { Op::Step };
+            let is_json = says_json(request.headers());
             match text_of(shared, request).await {
+                Ok(text) if !is_json && !(text.is_empty() && op == Op::Reset) => not_typed(&text),
                 Ok(text) => play_once(shared, op, &text).await,
                 Err(refusal) => refusal,
             }
@@ -95,7 +97,9 @@ async fn route(shared: &Arc<Shared>, client: IpAddr, request: Request<Incoming>)
         [env, "splits"] if get => tasks::splits(shared, env).await,
         [env, name] if method == Method::POST && tasks::route(name).is_some() => {
             let (env, name) = ((*env).to_owned(), (*name).to_owned());
+            let is_json = says_json(request.headers());
             match (tasks::route(&name), text_of(shared, request).await) {
+                (_, Ok(text)) if !is_json => not_typed(&text),
                 (Some(fields), Ok(text)) => tasks::post(shared, &env, &name, fields, &text).await,
                 (_, Err(refusal)) => refusal,
                 (None, _) => not_found(),
@@ -164,6 +168,24 @@ async fn text_of(shared: &Shared, request: Request<Incoming>) -> Result<String, 
 /// The refusal of a body that is not JSON, in FastAPI's shape.
 pub(crate) fn not_json(error: &JsonError) -> Response<Body> {
     let item = json!([{"type": "json_invalid", "loc": ["body", error.position], "msg": "JSON decode error", "input": {}, "ctx": {"error": error.reason}}]);
+    detail_text(StatusCode::UNPROCESSABLE_ENTITY, item.to_string().as_bytes())
+}
+
+/// Whether a body says that it is JSON. A web page can send any other type across origins without asking.
+fn says_json(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    kind == "application/json" || (kind.starts_with("application/") && kind.ends_with("+json"))
+}
+
+/// The refusal of a body that does not say what it is, as FastAPI has it.
+fn not_typed(text: &str) -> Response<Body> {
+    let item = if text.is_empty() {
+        json!([{"type": "missing", "loc": ["body"], "msg": "Field required", "input": null}])
+    } else {
+        json!([{"type": "model_attributes_type", "loc": ["body"],
+            "msg": "Input should be a valid dictionary or object to extract fields from", "input": text}])
+    };
     detail_text(StatusCode::UNPROCESSABLE_ENTITY, item.to_string().as_bytes())
 }
 

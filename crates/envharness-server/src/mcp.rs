@@ -30,7 +30,8 @@ pub(crate) async fn post(shared: &Arc<Shared>, client: IpAddr, headers: &HeaderM
     let call = match Call::parse(text, &shared.served().validation.pydantic) {
         Ok(call) => call,
         // Over HTTP the reference does not say where the text breaks.
-        Err((id, failure)) if failure.code == PARSE_ERROR => return answer(&id, Err(Failure::new(PARSE_ERROR, "Parse error"))),
+        // A list is no request to it either, and no batch.
+        Err((id, failure)) if failure.code == PARSE_ERROR || !text.trim_start().starts_with('{') => return answer(&id, Err(Failure::new(PARSE_ERROR, "Parse error"))),
         Err((id, failure)) => return answer(&id, Err(failure)),
     };
     let id = call.id.clone().unwrap_or(Value::Null);
@@ -123,7 +124,7 @@ pub(crate) async fn call_in(shared: &Arc<Shared>, own: Option<&Arc<Live>>, clien
         other => return Err(Failure::new(METHOD_NOT_FOUND, format!("Method not found: {other}"))),
     }
     if call.method == "tools/call" && !call.params.get("name").is_some_and(Value::is_string) {
-        return Err(Failure::new(INVALID_PARAMS, "Invalid params - 'name' is required"));
+        return Err(Failure::new(INVALID_PARAMS, "Missing 'name' in params"));
     }
     let mut params = call.params.clone();
     params.remove("session_id");

@@ -11,6 +11,7 @@ use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 
 use crate::answer::{Body, detail, not_found};
@@ -43,16 +44,16 @@ impl Upstream {
         let place = std::env::temp_dir().join(format!("envharness-{}-{}", std::process::id(), &crate::live::uuid()[..8]));
         make_private(&place).map_err(|error| format!("cannot make {}: {error}", place.display()))?;
         let path = place.join("app.sock");
-        let mut arguments: Vec<String> = ["-m", "uvicorn", app, "--uds"].map(String::from).to_vec();
-        arguments.push(path.display().to_string());
+        // The socket is made here and given away as standard input: its path need not be visible where the application runs.
+        let mut arguments: Vec<String> = ["-m", "uvicorn", app, "--fd", "0"].map(String::from).to_vec();
         arguments.extend(["--log-level", "warning", "--ws-max-size", "104857600"].map(String::from));
         if let Some(folder) = folder {
             arguments.extend(["--app-dir".to_owned(), folder.to_owned()]);
         }
         let failed = |error: io::Error| format!("cannot start the application: {error}");
-        let null = std::fs::File::open("/dev/null").map_err(failed)?;
+        let listener = std::os::unix::net::UnixListener::bind(&path).map_err(failed)?;
         let (pipe, sink) = io::pipe().map_err(failed)?;
-        let launch = Launch { arguments, env, stdin: null.into(), output: sink.into() };
+        let launch = Launch { arguments, env, stdin: listener.into(), output: sink.into() };
         let (sender, receiver) = tokio::sync::oneshot::channel();
         // The process ends with the thread that started it; the thread then follows its output to the end.
         let spawned = std::thread::Builder::new().name("envharness-app".to_owned()).spawn(move || {
@@ -70,7 +71,7 @@ impl Upstream {
         let upstream = Self { path, child: Arc::new(Mutex::new(process.child)), _folder: place };
         let began = Instant::now();
         loop {
-            if UnixStream::connect(&upstream.path).await.is_ok() {
+            if tokio::time::timeout(Duration::from_millis(500), upstream.answers()).await.unwrap_or(false) {
                 return Ok(upstream);
             }
             let ended = upstream.child.lock().unwrap_or_else(PoisonError::into_inner).try_wait().map_err(failed)?;
@@ -82,6 +83,13 @@ impl Upstream {
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
+    }
+
+    /// Whether it answers a request, whatever the answer is.
+    async fn answers(&self) -> bool {
+        let Ok(mut stream) = UnixStream::connect(&self.path).await else { return false };
+        let asked = stream.write_all(b"GET /health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await;
+        asked.is_ok() && matches!(stream.read(&mut [0; 16]).await, Ok(read) if read > 0)
     }
 
     /// Passes a request on, WebSockets included.

@@ -64,7 +64,7 @@ pub(crate) async fn post(shared: &Arc<Shared>, env: &str, name: &str, (method, f
 }
 
 fn unknown(shared: &Shared, env: &str) -> Option<Response<Body>> {
-    (shared.served().name != env).then(|| detail(StatusCode::NOT_FOUND, format!("unknown environment '{env}'")))
+    (!shared.served().name.eq_ignore_ascii_case(env)).then(|| detail(StatusCode::NOT_FOUND, format!("unknown environment '{env}'")))
 }
 
 fn arguments(value: &Value, fields: Fields) -> Result<Vec<Value>, Value> {
@@ -88,6 +88,9 @@ fn arguments(value: &Value, fields: Fields) -> Result<Vec<Value>, Value> {
                 let text = given.as_str().and_then(|text| text.trim().parse::<i64>().ok());
                 match given.as_i64().or(text) {
                     Some(whole) => found.push(json!(whole)),
+                    None if given.is_string() => {
+                        problems.push(item("int_parsing", "Input should be a valid integer, unable to parse string as an integer", given));
+                    }
                     None => problems.push(item("int_type", "Input should be a valid integer", given)),
                 }
             }

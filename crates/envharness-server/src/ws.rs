@@ -205,6 +205,10 @@ pub(crate) async fn serve(shared: Arc<Shared>, socket: Socket, client: IpAddr, a
 async fn refuse(shared: &Shared, wire: &mut Wire, ended: &Ended) {
     shared.metrics.error(ended.code.name());
     wire.send(ended.message()).await;
+    if !ended.fault {
+        // A client that speaks first must be able to: old ones fail on a socket that is closing and never read why.
+        let _ = tokio::time::timeout(Duration::from_secs(1), wire.next()).await;
+    }
     let code = match ended.code {
         Code::Draining => CloseCode::GOING_AWAY,
         _ if ended.fault => CloseCode::INTERNAL_SERVER_ERROR,

@@ -44,19 +44,18 @@ def dumps(value):
     """
     if _to_json is None:
         return _dumps_plain(value)
-    data = _to_json(value, inf_nan_mode="constants", fallback=_fallback)
+    try:
+        data = _to_json(value, inf_nan_mode="constants")
+    except Exception as error:
+        # A type that says itself how it becomes JSON; what does not is refused in the words that the reference sends.
+        try:
+            data = _to_json(value, inf_nan_mode="constants", fallback=_custom)
+        except Exception:
+            raise error from None
     if b"NaN" in data or b"Infinity" in data:
-        clean = _to_json(value, inf_nan_mode="null", fallback=_fallback)
+        clean = _to_json(value, inf_nan_mode="null", fallback=_custom)
         return clean, clean != data
     return data, False
-
-
-def _fallback(value):
-    convert = getattr(value, "to_json", None)
-    if callable(convert) and not isinstance(value, type):
-        return convert()
-    # pydantic_core's own words for it, which the reference sends.
-    raise TypeError("Unable to serialize unknown type: {!r}".format(type(value)))
 
 
 def _finite(value):

@@ -202,10 +202,12 @@ def from_object(value, message):
         return from_class(value, value, message)
     if callable(value) and hasattr(value, "factory") and hasattr(value, "cls"):
         return from_class(value.factory, value.cls, message)
-    if callable(value):
+    if callable(value) and not inspect.isclass(value):
         return None, None  # an ASGI application: the front runs it as it is
     raise LoadError(
-        "`{}` is {}, which cannot be served".format(message["target"], type(value).__name__),
+        "`{}` is {}, which cannot be served".format(
+            message["target"], "the class {}".format(value.__name__) if inspect.isclass(value) else "of the type {}".format(type(value).__name__)
+        ),
         "name an application made by create_app, or a class with reset and step",
     )
 

@@ -1,4 +1,4 @@
-"""envharness: a declarative spec becomes a locked, isolated environment, and things run in it.
+"""envharness: a declarative spec becomes a locked, isolated environment, things run in it, and environments are served.
 
 >>> import envharness as eh
 >>> spec = eh.create_spec(name="demo", pip_deps=["six==1.16.0"])
@@ -39,11 +39,13 @@ from envharness._errors import (
     OutsideError,
     PythonNotFoundError,
     RemoteError,
+    ServeError,
     SpecError,
     TransferError,
 )
 from envharness._native import Lock, Spec, __version__
 from envharness._result import Result
+from envharness._serve import Server, serve
 from envharness._spec import EnvSpecBuilder, create_spec, load_spec, load_spec_from_config, spec_schema
 
 __all__ = [
@@ -64,6 +66,8 @@ __all__ = [
     "PythonNotFoundError",
     "RemoteError",
     "Result",
+    "ServeError",
+    "Server",
     "Spec",
     "SpecError",
     "TransferError",
@@ -88,5 +92,6 @@ __all__ = [
     "load_spec",
     "load_spec_from_config",
     "lock",
+    "serve",
     "spec_schema",
 ]

@@ -10,6 +10,7 @@
     │   ├── ActivationError
     │   └── CommandError                a command that failed, with its Result
     │       └── CommandTimeout (TimeoutError)
+    ├── ServeError                      a target that cannot be served
     ├── TransferError (OSError)
     ├── CallError (TypeError)           a function or value that cannot travel
     └── RemoteError                     an exception inside that has no twin here
@@ -108,6 +109,10 @@ class CommandTimeout(CommandError, TimeoutError):
     output: str = ""
 
 
+class ServeError(EnvHarnessError):
+    """A target that cannot be served; the details hold the traceback of its own code, where there is one."""
+
+
 class TransferError(EnvHarnessError, OSError):
     """A file that could not be uploaded or downloaded."""
 
@@ -138,6 +143,7 @@ _KINDS = {
     "python": PythonNotFoundError,
     "outside": OutsideError,
     "context": ContextError,
+    "serve": ServeError,
     "transfer": TransferError,
     "timeout": CommandTimeout,
     "not-available": NotAvailableError,
