@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The main job on real packages, in a folder of its own (.demo): build, create, train; then the same again, cached.
+# Both main jobs on real packages, in a folder of its own (.demo): build, create, train; serve, drive; each again, cached.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 began=$(date +%s)
@@ -28,6 +28,14 @@ shell=$((($(date +%s%N) - shell) / 1000000))
 envharness list
 rest=$(ENVHARNESS_HOME=$ENVHARNESS_HOME "$python" scripts/time_create.py examples/task_spec.yaml)
 
+echo "== Serving: an env package from its own rigged environment, 100 sessions against it; then the same again, cached"
+serve=$(date +%s%N)
+"$python" examples/serve_and_drive.py examples/guess 100
+serve=$((($(date +%s%N) - serve) / 1000000))
+cached=$(date +%s%N)
+"$python" examples/serve_and_drive.py examples/guess 100
+cached=$((($(date +%s%N) - cached) / 1000000))
+
 cat <<TEXT
 
 == What happened
@@ -36,5 +44,6 @@ cat <<TEXT
   the same script again, without training     $again ms, of which most is importing torch
   a command in it from the shell              $shell ms
   $rest
+  rigged, served and played 100 episodes      $serve ms, and again $cached ms
   all in all                                  $(($(date +%s) - began)) s
 TEXT

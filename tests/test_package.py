@@ -109,12 +109,13 @@ def map_of_requirements() -> dict:
     return tomllib.loads((ROOT / "tests" / "requirements.toml").read_text())
 
 
-def test_every_requirement_of_part_a_names_a_test_that_exists(home):
+def test_every_requirement_names_a_test_that_exists(home):
     mapped = map_of_requirements()
-    wanted = {f"A{number}" for number in range(1, 213)}
+    wanted = {f"A{number}" for number in range(1, 213)} | {f"B{number}" for number in range(1, 77)}
     assert set(mapped) >= wanted, sorted(wanted - set(mapped))
     sources = {path.name: path.read_text() for path in (ROOT / "tests").glob("test_*.py")}
     later = {"conda", "containers", "confinement", "GPU", "the rigger", "task queues", "schedulers", "monitoring"}
+    later |= {"clients", "contract changes", "scaffolding", "the web interface"}
     for item, value in mapped.items():
         for reference in [value] if isinstance(value, str) else value:
             if reference.startswith("later: "):

@@ -193,9 +193,9 @@ def test_the_token_in_headers(value, passes, guarded):
 
 def test_the_token_as_a_subprotocol_and_nowhere_else(guarded):
     url = guarded.ws_url + "/ws"
-    with contextlib.closing(open_socket(url, subprotocols=["envharness.v1", f"bearer.{TOKEN}"])) as ours:
-        assert ours.subprotocol == "envharness.v1"
-    for protocols in (["envharness.v1", "bearer.wrong"], ["envharness.v1"], ["bearer."], [f"{TOKEN}"]):
+    with contextlib.closing(open_socket(url, subprotocols=["openenv", f"bearer.{TOKEN}"])) as ours:
+        assert ours.subprotocol == "openenv"
+    for protocols in (["openenv", "bearer.wrong"], ["openenv"], ["bearer."], [f"{TOKEN}"]):
         with pytest.raises(InvalidStatus) as refused:
             open_socket(url, subprotocols=protocols)
         assert refused.value.response.status_code == 401

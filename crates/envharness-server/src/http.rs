@@ -33,6 +33,7 @@ pub(crate) async fn answer(shared: Arc<Shared>, peer: IpAddr, request: Request<I
         tracing::warn!(%client, path = request.uri().path(), status = status.as_u16(), "refused: {reason}");
         shared.metrics.error("REFUSED");
         let mut response = detail(status, reason);
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         if status == StatusCode::UNAUTHORIZED {
             response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer, Basic realm=\"envharness\""));
         }

@@ -216,7 +216,7 @@ fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
 
 async fn accept(shared: Arc<Shared>, listener: tokio::net::TcpListener) {
     let mut builder = hyper::server::conn::http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(shared.config.head_timeout).max_buf_size(64 * 1024).max_headers(100).half_close(false);
+    builder.timer(TokioTimer::new()).header_read_timeout(shared.config.head_timeout).max_buf_size(32 * 1024).max_headers(100).half_close(false);
     let most = i64::try_from(raise_descriptors().saturating_sub(SPARE_DESCRIPTORS)).unwrap_or(i64::MAX);
     loop {
         let accepted = tokio::select! {

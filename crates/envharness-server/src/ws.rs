@@ -12,7 +12,7 @@ use envharness_worker::Reply;
 use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::Value;
 use tokio::io::AsyncReadExt as _;
-use tokio_websockets::{CloseCode, Config as WsConfig, Limits, Message, ServerBuilder, WebSocketStream};
+use tokio_websockets::{CloseCode, Config as WsConfig, Error as WsError, Limits, Message, ServerBuilder, WebSocketStream};
 
 use crate::config::RunMode;
 use crate::live::{Ended, Live};
@@ -22,6 +22,8 @@ use crate::socket::Socket;
 
 /// Requests that wait while one is answered; the socket is not read beyond them.
 const MOST_WAITING: usize = 64;
+/// What an answer may have beyond the limit, so that what fits into a request fits into its answer with the keys around it.
+const MOST_ENVELOPE: usize = 4096;
 /// How long a client may take to read a reply.
 const SEND_TAKES: Duration = Duration::from_secs(60);
 
@@ -109,6 +111,10 @@ impl Wire {
                 }
                 Some(Err(error)) => {
                     tracing::debug!(%error, "a socket is closed");
+                    if let WsError::PayloadTooLong { .. } = error {
+                        // The framer says this by itself of a frame that is too long, but not of fragments that add up.
+                        let _ = self.stream.send(Message::close(Some(CloseCode::MESSAGE_TOO_BIG), "a message is too long")).await;
+                    }
                     self.linger().await;
                     return Heard::Gone;
                 }
@@ -273,7 +279,7 @@ async fn drive(shared: &Arc<Shared>, wire: &mut Wire, live: &Arc<Live>) -> End {
             },
         };
         match answer {
-            Ok(reply) if reply.len() > shared.config.most_message => {
+            Ok(reply) if reply.len() > shared.config.most_message + MOST_ENVELOPE => {
                 shared.metrics.error(Code::ReplyTooLarge.name());
                 let message = format!("the answer has {} bytes, a message has at most {}", reply.len(), shared.config.most_message);
                 if !wire.send(reply::error(Code::ReplyTooLarge, &message, &[])).await {
