@@ -21,11 +21,22 @@ rust=$(grep -oE '[0-9]+ passed' "$log" | awk '{ n += $1 } END { print n + 0 }')
 echo "== Building the package into .test/venv"
 scripts/venv.sh .test/venv "11 10 9 12 13" -r tests/requirements-dev.txt >/dev/null
 
-echo "== Whole-system tests"
-.test/venv/bin/python -m pytest -q --durations=10 "$@" 2>&1 | tee "$log"
-summary=$(tail -n 1 "$log")
-passed=$(grep -oE '[0-9]+ passed' <<<"$summary" | grep -oE '[0-9]+' || echo 0)
-failed=$(grep -oE '[0-9]+ failed' <<<"$summary" | grep -oE '[0-9]+' || echo 0)
-skipped=$(grep -oE '[0-9]+ skipped' <<<"$summary" | grep -oE '[0-9]+' || echo 0)
+passed=0 failed=0 skipped=0
+count() { # LOG: adds up the last line of a run of pytest
+    local last
+    last=$(tail -n 1 "$1")
+    passed=$((passed + $(grep -oE '[0-9]+ passed' <<<"$last" | grep -oE '[0-9]+' || echo 0)))
+    skipped=$((skipped + $(grep -oE '[0-9]+ skipped' <<<"$last" | grep -oE '[0-9]+' || echo 0)))
+    failed=$((failed + $(grep -oE '[0-9]+ (failed|error)' <<<"$last" | grep -oE '[0-9]+' | awk '{ n += $1 } END { print n + 0 }')))
+}
+
+status=0
+echo "== Whole-system tests of rigging"
+.test/venv/bin/python -m pytest -q --durations=5 --ignore-glob='tests/test_serve*.py' "$@" 2>&1 | tee "$log" || status=1
+count "$log"
+echo "== Whole-system tests of serving, several at once: they wait more than they work"
+.test/venv/bin/python -m pytest -q --durations=5 -n 4 --dist loadgroup tests/test_serve*.py 2>&1 | tee "$log" || status=1
+count "$log"
 echo "== $rust Rust tests and $passed whole-system tests in $(($(date +%s) - began)) s"
 echo "$((rust + passed)) passed, $failed failed, $skipped skipped"
+exit "$status"

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
-from conftest import BIN, EXAMPLES, ROOT, need_python, write
-from serving import END, RECORDED, WITH, Session, serve_fixture, store_fixture  # noqa: F401
-from wire import admitted
+from conftest import EXAMPLES, ROOT, write
+from serving import END, WITH, serve_fixture, store_fixture  # noqa: F401
 
 MODELS = """
-    import threading
+    import io, threading
     from openenv.core.env_server import Action, Environment, Observation, State, create_app
 
     class Move(Action):
@@ -51,8 +48,8 @@ def world(folder: Path, field: str = "n: int = 0", text: str = "first") -> Path:
 @pytest.mark.parametrize(
     ("field", "path"),
     [
-        ("lock: threading.Lock = None", "Move.lock"),
-        ("inner: 'list[dict[str, threading.Thread]]' = []", "Move.inner"),
+        ("thread: threading.Thread = None", "Move.thread"),
+        ("files: 'list[dict[str, io.TextIOWrapper]]' = []", "Move.files"),
     ],
 )
 def test_a_field_that_cannot_become_json_is_refused_by_its_path(field, path, cli, store, tmp_path):
@@ -81,7 +78,7 @@ def test_a_trace_names_the_lock_and_is_shown(serve, cli, tmp_path):
         assert session.step(n="five")["type"] == "error"
     assert server.stop() == 0
     shown = cli("trace", "show", tmp_path / "traces").ok().out
-    assert "lock sha256:" in shown and 'step {"n": 5} -> reward 1.0, done' in shown and "stdout: stepping" in shown and "closed" in shown
+    assert "lock sha256:" in shown and 'step {"n":5} -> reward 1.0, done' in shown and "stdout: stepping" in shown and "closed" in shown
     events = [json.loads(line) for line in cli("--output-format", "jsonl", "trace", "show", tmp_path / "traces").ok().out.splitlines()]
     assert [e["event"] for e in events if e["event"] != "output"] == ["open", "reset", "step", "step", "close"]
     name = events[0]["session"]

@@ -26,8 +26,10 @@ RAISES = ["recursion", "memory", "sys_exit"]
 @pytest.fixture
 def brittle(serve, tmp_path):
     """A server of the brittle environment with two workers, and the folder its orders lie in."""
-    folder, orders = tmp_path / "brittle", tmp_path / "orders"
+    # The orders lie in the package's folder, which its workers see wherever it is.
+    folder = tmp_path / "brittle"
     shutil.copytree(ENVS / "brittle", folder)
+    orders = folder / "orders"
     orders.mkdir()
 
     def get(*args, sessions=SESSIONS, workers=2, env=None):

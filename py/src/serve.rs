@@ -96,7 +96,9 @@ impl Server {
                 reporter.finish(Ok(()))?;
                 Ok(Self { service })
             }
-            Err(ServeError::Rig(error)) => Err(reporter.finish::<Self>(Err(error)).err().map_or_else(|| PyValueError::new_err("interrupted"), Failure::into)),
+            Err(ServeError::Rig(error)) => {
+                Err(reporter.finish::<Self>(Err(error)).err().map_or_else(|| PyValueError::new_err("interrupted"), Failure::into))
+            }
             Err(error) => Err(raise_named(py, "serve", &error.to_string(), error.details(), error.hint())?),
         }
     }

@@ -31,7 +31,7 @@ pub enum ServeError {
     Rig(#[from] RigError),
     /// It cannot be loaded.
     #[error(transparent)]
-    Pool(#[from] PoolError),
+    Pool(Box<PoolError>),
     /// Its contract is none.
     #[error(transparent)]
     Contract(#[from] ContractError),
@@ -44,6 +44,12 @@ pub enum ServeError {
     /// The system refuses a thread or a runtime.
     #[error("cannot start the server's threads: {0}")]
     Threads(std::io::Error),
+}
+
+impl From<PoolError> for ServeError {
+    fn from(error: PoolError) -> Self {
+        Self::Pool(Box::new(error))
+    }
 }
 
 impl ServeError {

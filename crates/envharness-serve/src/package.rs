@@ -187,7 +187,8 @@ impl EnvPackage {
 /// # Errors
 /// [`ServeError::Rig`].
 pub(crate) fn spec_of(name: &str, python: Option<&str>, deps: &[String]) -> Result<Spec, ServeError> {
-    let name: String = name.to_lowercase().chars().map(|c| if c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-') { c } else { '-' }).collect();
+    let name: String =
+        name.to_lowercase().chars().map(|c| if c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-') { c } else { '-' }).collect();
     let name = name.trim_matches(['-', '.', '_']).chars().take(63).collect::<String>();
     let name = if name.is_empty() { "environment".to_owned() } else { name };
     let mut unique: Vec<&String> = Vec::new();
@@ -213,8 +214,7 @@ fn manifest(folder: &Path) -> Result<BTreeMap<String, String>, ServeError> {
     };
     let root = parse_yaml(&text, &path.display().to_string()).map_err(|error| ServeError::Rig(error.into()))?;
     let keys = ["spec_version", "name", "type", "runtime", "app", "port", "version", "description", "author"];
-    let mut found: BTreeMap<String, String> =
-        keys.iter().filter_map(|key| Some(((*key).to_owned(), root.get(key)?.scalar()?))).collect();
+    let mut found: BTreeMap<String, String> = keys.iter().filter_map(|key| Some(((*key).to_owned(), root.get(key)?.scalar()?))).collect();
     // A manifest without a word we know is a manifest all the same.
     found.entry("type".to_owned()).or_default();
     if let Some(app) = found.get("app").filter(|app| app.split_once(':').is_none()) {
@@ -263,7 +263,10 @@ fn analyse(rig: &Rig, folder: &Path, application: &str) -> Result<Analysis, Serv
     let script = rig.guest()?.join("envharness_guest/serve/analyse.py");
     let found = discover(&rig.settings, &rig.home)?;
     // The newest reads the newest syntax.
-    let python = found.iter().filter(|(interpreter, _)| satisfies(interpreter, ">=3.8")).max_by_key(|(interpreter, _)| version_key(&interpreter.version));
+    let python = found
+        .iter()
+        .filter(|(interpreter, _)| satisfies(interpreter, ">=3.8"))
+        .max_by_key(|(interpreter, _)| version_key(&interpreter.version));
     let Some((python, _)) = python else {
         return Err(ServeError::Target { reason: "no Python from 3.8 on was found to read the package with".to_owned(), hint: None });
     };
@@ -297,14 +300,18 @@ fn replacements(analysis: &Analysis, dependencies: &[String]) -> Vec<Replacement
     let has = |name: &str| declared.iter().any(|declared| declared == name);
     let mut out = Vec::new();
     if !has("pydantic") {
-        out.push(Replacement { requirement: "pydantic>=2".to_owned(), reason: "the models of every environment are pydantic's".to_owned() });
+        out.push(Replacement {
+            requirement: "pydantic>=2".to_owned(),
+            reason: "the models of every environment are pydantic's".to_owned(),
+        });
     }
     for (module, requirement) in BROUGHT {
         let name = requirement.split(['>', '<', '=']).next().unwrap_or(requirement);
         let inside = |imported: &str| imported == module || imported.strip_prefix(module).is_some_and(|rest| rest.starts_with('.'));
         let direct = analysis.imports.iter().find(|(imported, _)| inside(imported));
         // The tool server's base class needs it, whoever imports it.
-        let by_base = (module == "fastmcp").then(|| analysis.imports.iter().find(|(imported, _)| imported.ends_with("mcp_environment"))).flatten();
+        let by_base =
+            (module == "fastmcp").then(|| analysis.imports.iter().find(|(imported, _)| imported.ends_with("mcp_environment"))).flatten();
         let Some((imported, place)) = direct.or(by_base) else { continue };
         if !has(name) && !out.iter().any(|r: &Replacement| r.requirement == requirement) {
             out.push(Replacement { requirement: requirement.to_owned(), reason: format!("{place} imports {imported}") });

@@ -122,7 +122,14 @@ fn readme(folder: &Path) -> Vec<(String, String)> {
     if named || !path.is_file() { Vec::new() } else { vec![("ENVHARNESS_README".to_owned(), path.display().to_string())] }
 }
 
-fn module(options: &ServeOptions, rig: &Rig, reporter: &dyn Reporter, kind: &str, target: String, here: &Path) -> Result<Prepared, ServeError> {
+fn module(
+    options: &ServeOptions,
+    rig: &Rig,
+    reporter: &dyn Reporter,
+    kind: &str,
+    target: String,
+    here: &Path,
+) -> Result<Prepared, ServeError> {
     let mut notes = Vec::new();
     let (launcher, lock): (Arc<dyn Launcher>, _) = if options.spec.is_some() || !options.with.is_empty() {
         let mut with = options.with.clone();
@@ -180,7 +187,8 @@ fn interpreter(rig: &Rig) -> Result<(PathBuf, &'static str), ServeError> {
     if let Some(caller) = settings.caller_python.clone().filter(|python| python.is_file()) {
         return Ok((caller, "the Python that runs envharness"));
     }
-    let active = settings.variable("VIRTUAL_ENV").or_else(|| settings.variable("CONDA_PREFIX")).map(|dir| Path::new(dir).join("bin/python"));
+    let active =
+        settings.variable("VIRTUAL_ENV").or_else(|| settings.variable("CONDA_PREFIX")).map(|dir| Path::new(dir).join("bin/python"));
     if let Some(python) = active.filter(|python| python.is_file()) {
         return Ok((python, "the active environment"));
     }
@@ -200,7 +208,13 @@ pub(crate) type Printed = Arc<dyn Fn(u32, u32, u8, &[u8]) + Send + Sync>;
 
 impl Prepared {
     /// Starts the workers.
-    pub(crate) async fn host(&self, options: &ServeOptions, stats: Stats, generation: u32, printed: &Printed) -> Result<Served, ServeError> {
+    pub(crate) async fn host(
+        &self,
+        options: &ServeOptions,
+        stats: Stats,
+        generation: u32,
+        printed: &Printed,
+    ) -> Result<Served, ServeError> {
         let (launcher, target, memory) = match &self.what {
             What::Hosted { launcher, target, memory } => (launcher.clone(), target.clone(), memory.clone()),
             What::Native(descriptor) => {

@@ -32,9 +32,8 @@ impl Service {
     pub fn start(options: &ServeOptions, rig: &Arc<Rig>, reporter: &dyn Reporter) -> Result<Self, ServeError> {
         let variable = |name: &str| rig.settings.variable(name).map(str::trim).filter(|value| !value.is_empty());
         let number = |name: &str| -> Result<Option<usize>, ServeError> {
-            let parse = |text: &str| {
-                text.parse().map_err(|_| ServeError::Target { reason: format!("{name}={text} is not a number"), hint: None })
-            };
+            let parse =
+                |text: &str| text.parse().map_err(|_| ServeError::Target { reason: format!("{name}={text} is not a number"), hint: None });
             variable(name).map(parse).transpose()
         };
         let mut options = options.clone();
@@ -43,7 +42,9 @@ impl Service {
         let host = options.host.clone().or_else(|| variable("HOST").map(ToOwned::to_owned)).unwrap_or_else(|| "127.0.0.1".to_owned());
         let port = match (options.port, number("PORT")?) {
             (Some(port), _) => Some(port),
-            (None, Some(port)) => Some(u16::try_from(port).map_err(|_| ServeError::Target { reason: format!("PORT={port} is no port"), hint: None })?),
+            (None, Some(port)) => {
+                Some(u16::try_from(port).map_err(|_| ServeError::Target { reason: format!("PORT={port} is no port"), hint: None })?)
+            }
             (None, None) => None,
         };
         if variable("ENABLE_WEB_INTERFACE").is_some_and(|value| matches!(value.to_lowercase().as_str(), "true" | "1" | "yes")) {
@@ -54,16 +55,21 @@ impl Service {
             (None, Some("production")) => Some(RunMode::Production),
             (None, Some("simulation")) => Some(RunMode::Simulation),
             (None, Some(other)) => {
-                return Err(ServeError::Target { reason: format!("OPENENV_MODE={other} is neither simulation nor production"), hint: None });
+                return Err(ServeError::Target {
+                    reason: format!("OPENENV_MODE={other} is neither simulation nor production"),
+                    hint: None,
+                });
             }
             (None, None) => None,
         };
         // The address first, where it is known: a port in use is told at once, not after an install.
-        let early = port.map(|port| Server::bind(options.config(host.clone(), port, mode.unwrap_or_default()), options.insecure)).transpose()?;
+        let early =
+            port.map(|port| Server::bind(options.config(host.clone(), port, mode.unwrap_or_default()), options.insecure)).transpose()?;
         let prepared = prepare(&options, rig, reporter)?;
         // A second core for the front helps where there are four; on two it would only take it from the workers.
         let threads = std::thread::available_parallelism().map_or(1, |cores| cores.get() / 2).clamp(1, 8);
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).thread_name("envharness-front").enable_all().build();
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(threads).thread_name("envharness-front").enable_all().build();
         let runtime = runtime.map_err(ServeError::Threads)?;
         let stats = Stats::default();
         let slot: Arc<OnceLock<ServerHandle>> = Arc::default();
@@ -77,7 +83,10 @@ impl Service {
             let hosted = match prepared.host(&options, stats.clone(), 0, &printed).await {
                 Ok(served) => Ok(served),
                 // An application with routes of its own is run as it is.
-                Err(ServeError::Pool(PoolError::Application { target })) => Err(target),
+                Err(ServeError::Pool(error)) => match *error {
+                    PoolError::Application { target } => Err(target),
+                    other => return Err(other.into()),
+                },
                 Err(error) => return Err(error),
             };
             let port = port.or(prepared.port).unwrap_or(8000);
@@ -89,7 +98,8 @@ impl Service {
                 envharness_worker::Host::Pool(pool) => Some(pool.loaded().clone()),
                 envharness_worker::Host::Native(_) => None,
             });
-            let said = told.as_ref().and_then(|loaded| loaded.mode.as_deref()).filter(|mode| *mode == "production").map(|_| RunMode::Production);
+            let said =
+                told.as_ref().and_then(|loaded| loaded.mode.as_deref()).filter(|mode| *mode == "production").map(|_| RunMode::Production);
             let mode = mode.or(said).unwrap_or_default();
             if options.session_timeout.is_none() {
                 options.session_timeout = told.and_then(|loaded| loaded.session_timeout).and_then(|s| Duration::try_from_secs_f64(s).ok());

@@ -88,7 +88,11 @@ impl Doors {
 
     fn host_is_known(&self, host: &str) -> bool {
         let Some(name) = host_name(host) else { return false };
-        if self.allowed_hosts.iter().any(|allowed| allowed == "*" || allowed.eq_ignore_ascii_case(&name) || allowed.eq_ignore_ascii_case(host)) {
+        if self
+            .allowed_hosts
+            .iter()
+            .any(|allowed| allowed == "*" || allowed.eq_ignore_ascii_case(&name) || allowed.eq_ignore_ascii_case(host))
+        {
             return true;
         }
         let own = match name.parse::<IpAddr>() {
@@ -171,7 +175,8 @@ mod tests {
         for host in ["localhost", "localhost:8000", "127.0.0.1:1", "[::1]:80", "LOCALHOST:80"] {
             assert_eq!(check(&doors(None), &[("host", host)]), 200, "{host}");
         }
-        for host in ["evil.example", "localhost.evil", "0.0.0.0:80", "192.168.1.2", "", "localhost:x", "[::1", "127.0.0.1.evil.example:80"] {
+        for host in ["evil.example", "localhost.evil", "0.0.0.0:80", "192.168.1.2", "", "localhost:x", "[::1", "127.0.0.1.evil.example:80"]
+        {
             assert_ne!(check(&doors(None), &[("host", host)]), 200, "{host}");
         }
         assert_eq!(check(&doors(None), &[]), 400);

@@ -7,7 +7,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use envharness_wire::frame::{Answer, HTTP_SHAPE, Op};
 use envharness_wire::json::{JsonError, Outer, scan};
-use http::header::{CONNECTION, CONTENT_TYPE, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, UPGRADE, WWW_AUTHENTICATE};
+use http::header::{
+    CONNECTION, CONTENT_TYPE, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, UPGRADE,
+    WWW_AUTHENTICATE,
+};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
@@ -82,7 +85,7 @@ async fn route(shared: &Arc<Shared>, client: IpAddr, request: Request<Incoming>)
             let op = if parts[0] == "reset" { Op::Reset } else { Op::Step };
             let is_json = says_json(request.headers());
             match text_of(shared, request).await {
-                Ok(text) if !is_json && !(text.is_empty() && op == Op::Reset) => not_typed(&text),
+                Ok(text) if !(is_json || text.is_empty() && op == Op::Reset) => not_typed(&text),
                 Ok(text) => play_once(shared, op, &text).await,
                 Err(refusal) => refusal,
             }
@@ -122,7 +125,10 @@ fn ready(shared: &Shared) -> Response<Body> {
     let (active, most) = shared.served().host.capacity();
     let status = if shared.draining() { "draining" } else { "ready" };
     let code = if shared.draining() { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
-    json_value(code, &json!({"status": status, "active_sessions": active, "max_sessions": most, "free_sessions": most.saturating_sub(active)}))
+    json_value(
+        code,
+        &json!({"status": status, "active_sessions": active, "max_sessions": most, "free_sessions": most.saturating_sub(active)}),
+    )
 }
 
 fn with_digest(shared: &Shared, mut response: Response<Body>) -> Response<Body> {

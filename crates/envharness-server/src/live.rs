@@ -184,7 +184,12 @@ impl Live {
         let began = Instant::now();
         let mut held = self.session.lock().await;
         let Some(session) = held.as_mut() else {
-            return Err(Ended { code: Code::SessionError, message: format!("Unknown session_id: {}", self.id), more: vec![], fault: false });
+            return Err(Ended {
+                code: Code::SessionError,
+                message: format!("Unknown session_id: {}", self.id),
+                more: vec![],
+                fault: false,
+            });
         };
         self.touch();
         let result = session.call(op, flags, payload).await;

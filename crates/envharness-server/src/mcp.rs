@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use envharness_wire::frame::{Answer, Op};
-use envharness_wire::rpc::{self, AT_CAPACITY, Call, Failure, INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR};
+use envharness_wire::rpc::{
+    self, AT_CAPACITY, Call, Failure, INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR,
+};
 use envharness_worker::Reply;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use serde_json::{Value, json};
@@ -31,7 +33,9 @@ pub(crate) async fn post(shared: &Arc<Shared>, client: IpAddr, headers: &HeaderM
         Ok(call) => call,
         // Over HTTP the reference does not say where the text breaks.
         // A list is no request to it either, and no batch.
-        Err((id, failure)) if failure.code == PARSE_ERROR || !text.trim_start().starts_with('{') => return answer(&id, Err(Failure::new(PARSE_ERROR, "Parse error"))),
+        Err((id, failure)) if failure.code == PARSE_ERROR || !text.trim_start().starts_with('{') => {
+            return answer(&id, Err(Failure::new(PARSE_ERROR, "Parse error")));
+        }
         Err((id, failure)) => return answer(&id, Err(failure)),
     };
     let id = call.id.clone().unwrap_or(Value::Null);
@@ -108,7 +112,9 @@ pub(crate) async fn call_in(shared: &Arc<Shared>, own: Option<&Arc<Live>>, clien
             };
         }
         "openenv/session/close" => {
-            let id = named.filter(|id| !id.is_empty()).ok_or_else(|| Failure::new(INVALID_PARAMS, "Invalid params - 'session_id' is required"))?;
+            let id = named
+                .filter(|id| !id.is_empty())
+                .ok_or_else(|| Failure::new(INVALID_PARAMS, "Invalid params - 'session_id' is required"))?;
             if own.is_some_and(|live| live.id == id) {
                 return Err(Failure::new(INVALID_REQUEST, "Cannot close active WebSocket-managed session via MCP method"));
             }

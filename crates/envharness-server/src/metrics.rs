@@ -87,7 +87,11 @@ impl Metrics {
             registry.register("envharness_workers", "Worker processes", metrics.workers.clone());
             registry.register("envharness_cpu_seconds", "Processor time so far", metrics.cpu.clone());
             registry.register("envharness_resident_bytes", "Memory in use", metrics.memory.clone());
-            registry.register("envharness_cpu_seconds_per_step", "Processor time of front and workers over steps", metrics.cpu_per_step.clone());
+            registry.register(
+                "envharness_cpu_seconds_per_step",
+                "Processor time of front and workers over steps",
+                metrics.cpu_per_step.clone(),
+            );
             registry.register("envharness_uptime_seconds", "Time since the start", metrics.uptime.clone());
             stats.register(&mut registry);
         }

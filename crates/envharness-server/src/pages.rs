@@ -40,24 +40,58 @@ pub(crate) fn openapi(shared: &Shared) -> Value {
     add("/contract", "get", plain("Schema", "The contract with its version and digest"));
     if shared.config.mode == RunMode::Simulation {
         let reset = json!({"required": false, "content": {"application/json": {"schema": reference("ResetRequest")}}});
-        add("/reset", "post", json!({"tags": ["Environment Control"], "summary": "Reset a fresh environment", "requestBody": reset,
-            "responses": refused(ok(reference("StepResponse")))}));
-        add("/step", "post", json!({"tags": ["Environment Control"], "summary": "Step a fresh environment",
-            "requestBody": body(reference("StepRequest")), "responses": refused(ok(reference("StepResponse")))}));
-        add("/state", "get", json!({"tags": ["State Management"], "summary": "The state of a fresh environment",
-            "responses": ok(reference("State"))}));
+        add(
+            "/reset",
+            "post",
+            json!({"tags": ["Environment Control"], "summary": "Reset a fresh environment", "requestBody": reset,
+            "responses": refused(ok(reference("StepResponse")))}),
+        );
+        add(
+            "/step",
+            "post",
+            json!({"tags": ["Environment Control"], "summary": "Step a fresh environment",
+            "requestBody": body(reference("StepRequest")), "responses": refused(ok(reference("StepResponse")))}),
+        );
+        add(
+            "/state",
+            "get",
+            json!({"tags": ["State Management"], "summary": "The state of a fresh environment",
+            "responses": ok(reference("State"))}),
+        );
     }
-    add("/mcp", "post", json!({"tags": ["MCP"], "summary": "JSON-RPC: tools", "requestBody": body(any.clone()), "responses": ok(any.clone())}));
-    add("/list_environments", "get", json!({"tags": ["Task API"], "summary": "The environment's name",
-        "responses": ok(json!({"type": "array", "items": {"type": "string"}}))}));
+    add(
+        "/mcp",
+        "post",
+        json!({"tags": ["MCP"], "summary": "JSON-RPC: tools", "requestBody": body(any.clone()), "responses": ok(any.clone())}),
+    );
+    add(
+        "/list_environments",
+        "get",
+        json!({"tags": ["Task API"], "summary": "The environment's name",
+        "responses": ok(json!({"type": "array", "items": {"type": "string"}}))}),
+    );
     let env = json!([{"name": "env_name", "in": "path", "required": true, "schema": {"type": "string"}}]);
-    for (route, summary) in [("tasks", "Tasks of a split"), ("num_tasks", "How many"), ("task", "One task"), ("task_range", "Some of them")] {
-        add(&format!("/{{env_name}}/{route}"), "post", json!({"tags": ["Task API"], "summary": summary, "parameters": env,
-            "requestBody": body(any.clone()), "responses": refused(ok(any.clone()))}));
+    for (route, summary) in [("tasks", "Tasks of a split"), ("num_tasks", "How many"), ("task", "One task"), ("task_range", "Some of them")]
+    {
+        add(
+            &format!("/{{env_name}}/{route}"),
+            "post",
+            json!({"tags": ["Task API"], "summary": summary, "parameters": env,
+            "requestBody": body(any.clone()), "responses": refused(ok(any.clone()))}),
+        );
     }
-    add("/{env_name}/splits", "get", json!({"tags": ["Task API"], "summary": "Splits", "parameters": env, "responses": ok(json!({"type": "array"}))}));
+    add(
+        "/{env_name}/splits",
+        "get",
+        json!({"tags": ["Task API"], "summary": "Splits", "parameters": env, "responses": ok(json!({"type": "array"}))}),
+    );
     let mut schemas = Map::new();
-    for (name, schema) in [("Action", &contract.action), ("Observation", &contract.observation), ("State", &contract.state), ("ResetRequest", &contract.reset)] {
+    for (name, schema) in [
+        ("Action", &contract.action),
+        ("Observation", &contract.observation),
+        ("State", &contract.state),
+        ("ResetRequest", &contract.reset),
+    ] {
         schemas.insert(name.to_owned(), moved(schema, name));
     }
     schemas.insert("StepRequest".to_owned(), step);
@@ -74,7 +108,8 @@ fn moved(schema: &Value, name: &str) -> Value {
             map.iter()
                 .map(|(key, value)| match (key.as_str(), value.as_str()) {
                     ("$ref", Some(target)) => {
-                        let target = target.strip_prefix('#').map_or_else(|| target.to_owned(), |rest| format!("#/components/schemas/{name}{rest}"));
+                        let target =
+                            target.strip_prefix('#').map_or_else(|| target.to_owned(), |rest| format!("#/components/schemas/{name}{rest}"));
                         (key.clone(), Value::String(target))
                     }
                     _ => (key.clone(), moved(value, name)),
@@ -93,7 +128,11 @@ pub(crate) fn docs(shared: &Shared) -> String {
     for (path, methods) in description["paths"].as_object().into_iter().flatten() {
         for (method, operation) in methods.as_object().into_iter().flatten() {
             let summary = escape(operation["summary"].as_str().unwrap_or_default());
-            routes.push_str(&format!("<tr><td><b>{}</b></td><td><code>{}</code></td><td>{summary}</td></tr>\n", method.to_uppercase(), escape(path)));
+            routes.push_str(&format!(
+                "<tr><td><b>{}</b></td><td><code>{}</code></td><td>{summary}</td></tr>\n",
+                method.to_uppercase(),
+                escape(path)
+            ));
         }
     }
     let mut schemas = String::new();
@@ -101,7 +140,10 @@ pub(crate) fn docs(shared: &Shared) -> String {
         schemas.push_str(&format!("<details><summary>{}</summary><pre>{}</pre></details>\n", escape(name), escape(&format!("{schema:#}"))));
     }
     let served = shared.served();
-    PAGE.replace("{name}", &escape(&served.name)).replace("{digest}", &escape(&served.digest)).replace("{routes}", &routes).replace("{schemas}", &schemas)
+    PAGE.replace("{name}", &escape(&served.name))
+        .replace("{digest}", &escape(&served.digest))
+        .replace("{routes}", &routes)
+        .replace("{schemas}", &schemas)
 }
 
 const PAGE: &str = r#"<!doctype html>

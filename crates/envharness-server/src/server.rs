@@ -179,9 +179,10 @@ impl Server {
         let address = listener.local_addr().map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
-        let tracer = config.trace.as_deref().map(|folder| {
-            Tracer::start(folder).map_err(|source| ServerError::Trace { folder: folder.display().to_string(), source })
-        });
+        let tracer = config
+            .trace
+            .as_deref()
+            .map(|folder| Tracer::start(folder).map_err(|source| ServerError::Trace { folder: folder.display().to_string(), source }));
         let shared = Arc::new(Shared {
             metrics: Metrics::new(stats),
             sessions: Sessions::default(),
@@ -216,7 +217,12 @@ fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
 
 async fn accept(shared: Arc<Shared>, listener: tokio::net::TcpListener) {
     let mut builder = hyper::server::conn::http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(shared.config.head_timeout).max_buf_size(32 * 1024).max_headers(100).half_close(false);
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(shared.config.head_timeout)
+        .max_buf_size(32 * 1024)
+        .max_headers(100)
+        .half_close(false);
     let most = i64::try_from(raise_descriptors().saturating_sub(SPARE_DESCRIPTORS)).unwrap_or(i64::MAX);
     loop {
         let accepted = tokio::select! {
@@ -290,7 +296,13 @@ async fn sweep(shared: Weak<Shared>) {
         let Some(shared) = shared.upgrade() else { return };
         let config = &shared.config;
         let shortest = [Some(config.ping_interval), Some(config.ping_timeout), config.session_timeout, config.idle_timeout];
-        pause = shortest.into_iter().flatten().min().unwrap_or(Duration::from_secs(4)).div_f64(4.0).clamp(Duration::from_millis(50), Duration::from_secs(2));
+        pause = shortest
+            .into_iter()
+            .flatten()
+            .min()
+            .unwrap_or(Duration::from_secs(4))
+            .div_f64(4.0)
+            .clamp(Duration::from_millis(50), Duration::from_secs(2));
         let now = shared.now();
         for pulse in shared.pulses.all() {
             let since = |at: u64| Duration::from_millis(now.saturating_sub(at));

@@ -33,7 +33,13 @@ pub(crate) async fn splits(shared: &Arc<Shared>, env: &str) -> Response<Body> {
 }
 
 /// Answers `POST /{env}/{route}`.
-pub(crate) async fn post(shared: &Arc<Shared>, env: &str, name: &str, (method, fields): (&'static str, Fields), body: &str) -> Response<Body> {
+pub(crate) async fn post(
+    shared: &Arc<Shared>,
+    env: &str,
+    name: &str,
+    (method, fields): (&'static str, Fields),
+    body: &str,
+) -> Response<Body> {
     let value: Value = match envharness_wire::json::scan(body).map(|_| serde_json::from_str(body)) {
         Err(error) => return crate::http::not_json(&error),
         Ok(value) => value.unwrap_or(Value::Null),

@@ -86,15 +86,26 @@ impl Call {
             problems.push((key, "Extra inputs are not permitted", "extra_forbidden"));
         }
         if !problems.is_empty() {
-            let number = if problems.len() == 1 { "1 validation error".to_owned() } else { format!("{} validation errors", problems.len()) };
-            let lines: String = problems.iter().map(|(key, message, kind)| {
-                // A missing key is told of the whole input, any other of its value.
-                let input = map.get(*key).cloned().unwrap_or_else(|| Value::Object(map.clone()));
-                let shown = shorten(&as_python(&input));
-                let link = if pydantic.is_empty() { String::new() } else { format!("\n    For further information visit https://errors.pydantic.dev/{pydantic}/v/{kind}") };
-                format!("\n{key}\n  {message} [type={kind}, input_value={shown}, input_type={}]{link}", python_type(&input))
-            }).collect();
-            return Err((id.unwrap_or(Value::Null), Failure::new(INVALID_REQUEST, format!("Invalid request: {number} for JsonRpcRequest{lines}"))));
+            let number =
+                if problems.len() == 1 { "1 validation error".to_owned() } else { format!("{} validation errors", problems.len()) };
+            let lines: String = problems
+                .iter()
+                .map(|(key, message, kind)| {
+                    // A missing key is told of the whole input, any other of its value.
+                    let input = map.get(*key).cloned().unwrap_or_else(|| Value::Object(map.clone()));
+                    let shown = shorten(&as_python(&input));
+                    let link = if pydantic.is_empty() {
+                        String::new()
+                    } else {
+                        format!("\n    For further information visit https://errors.pydantic.dev/{pydantic}/v/{kind}")
+                    };
+                    format!("\n{key}\n  {message} [type={kind}, input_value={shown}, input_type={}]{link}", python_type(&input))
+                })
+                .collect();
+            return Err((
+                id.unwrap_or(Value::Null),
+                Failure::new(INVALID_REQUEST, format!("Invalid request: {number} for JsonRpcRequest{lines}")),
+            ));
         }
         let method = map.get("method").and_then(Value::as_str).unwrap_or_default().to_owned();
         let params = map.get("params").and_then(Value::as_object).cloned().unwrap_or_default();
@@ -216,7 +227,10 @@ mod tests {
         assert_eq!(code(r#"{"jsonrpc":"2.0","method":"a","x":1}"#), INVALID_REQUEST);
         let told = Call::parse("{}", "2.14").unwrap_err().1.message;
         let first = "Invalid request: 2 validation errors for JsonRpcRequest\njsonrpc\n  Field required [type=missing, input_value={}, input_type=dict]";
-        assert!(told.starts_with(&format!("{first}\n    For further information visit https://errors.pydantic.dev/2.14/v/missing\nmethod")), "{told}");
+        assert!(
+            told.starts_with(&format!("{first}\n    For further information visit https://errors.pydantic.dev/2.14/v/missing\nmethod")),
+            "{told}"
+        );
     }
 
     #[test]

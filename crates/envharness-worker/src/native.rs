@@ -33,7 +33,7 @@ impl NativeHost {
     }
 
     pub(crate) fn open(&self) -> Result<NativeSession, Failure> {
-        let taken = self.active.try_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < self.most).then_some(n + 1));
+        let taken = self.active.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < self.most).then_some(n + 1));
         taken.map_err(|active| Failure::Capacity { active, most: self.most })?;
         Ok(NativeSession { env: (self.descriptor.make)(), active: Some(self.active.clone()) })
     }

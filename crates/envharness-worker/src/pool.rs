@@ -266,7 +266,7 @@ impl Pool {
     fn permit(&self, counted: bool) -> Result<Permit, Failure> {
         let inner = &self.inner;
         if counted {
-            let taken = inner.active.try_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < inner.most).then_some(n + 1));
+            let taken = inner.active.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < inner.most).then_some(n + 1));
             taken.map_err(|active| Failure::Capacity { active, most: inner.most })?;
         }
         Ok(Permit { inner: counted.then(|| inner.clone()) })
@@ -312,7 +312,8 @@ impl Pool {
             let most = (mode.most_sessions() >> smaller).max(1);
             let found = {
                 let workers = locked(&self.inner.workers);
-                let free = |w: &&Arc<Worker>| !w.tainted.load(Ordering::Relaxed) && !w.is_dead() && w.sessions.load(Ordering::Relaxed) < most;
+                let free =
+                    |w: &&Arc<Worker>| !w.tainted.load(Ordering::Relaxed) && !w.is_dead() && w.sessions.load(Ordering::Relaxed) < most;
                 let best = workers.iter().filter(free).min_by_key(|w| w.sessions.load(Ordering::Relaxed)).cloned();
                 let best = best.filter(|w| w.sessions.load(Ordering::Relaxed) == 0 || workers.len() >= self.inner.config.limits.workers);
                 if let Some(best) = &best {
@@ -333,7 +334,8 @@ impl Pool {
 
     /// Has a worker ready for the next session of a class with one to a process.
     fn warm_up(&self) {
-        let idle = locked(&self.inner.workers).iter().any(|w| w.sessions.load(Ordering::Relaxed) == 0 && !w.tainted.load(Ordering::Relaxed));
+        let idle =
+            locked(&self.inner.workers).iter().any(|w| w.sessions.load(Ordering::Relaxed) == 0 && !w.tainted.load(Ordering::Relaxed));
         if !idle {
             replace(self.clone());
         }
@@ -358,7 +360,11 @@ impl Pool {
             *held = Some(template);
         }
         let Some(template) = held.clone() else { return Ok(()) };
-        let mode = if self.mode() == Mode::Async || (self.mode() == Mode::Process && inner.loaded.facts.asynchronous) { "async" } else { "blocking" };
+        let mode = if self.mode() == Mode::Async || (self.mode() == Mode::Process && inner.loaded.facts.asynchronous) {
+            "async"
+        } else {
+            "blocking"
+        };
         let order = if spawns { "become" } else { "fork" };
         locked(&inner.workers).push(worker.clone());
         let carried: std::pin::Pin<Box<dyn Future<Output = ()> + Send>> =
@@ -397,7 +403,10 @@ impl Pool {
         let worker = &session.worker;
         let first = !worker.proven.load(Ordering::Relaxed) && matches!(op, Op::Reset | Op::Open);
         if first && !self.inner.spawns.swap(true, Ordering::Relaxed) {
-            tracing::warn!("a forked worker of `{}` did not answer its first reset: workers are started from now on", self.inner.config.target.target);
+            tracing::warn!(
+                "a forked worker of `{}` did not answer its first reset: workers are started from now on",
+                self.inner.config.target.target
+            );
             let pool = self.clone();
             tokio::spawn(async move { *pool.inner.template.lock().await = None });
         }

@@ -173,8 +173,7 @@ impl Template {
             message["light"] = json!(launcher.light());
         }
         let mut reading = ours.try_clone().map_err(failed)?;
-        let launch =
-            Launch { arguments: vec![launcher.program()], env: target.env.clone(), stdin: OwnedFd::from(theirs), output: sink };
+        let launch = Launch { arguments: vec![launcher.program()], env: target.env.clone(), stdin: OwnedFd::from(theirs), output: sink };
         let (started, wait_started) = tokio::sync::oneshot::channel();
         let (tell, told) = mpsc::unbounded_channel();
         // The process ends with the thread that started it; this thread lives as long as the process is wanted.

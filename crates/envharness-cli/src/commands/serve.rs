@@ -134,7 +134,8 @@ fn size(flag: &str, text: &str) -> anyhow::Result<usize> {
 fn token(file: Option<&Path>, variable: Option<&str>) -> anyhow::Result<Option<Token>> {
     let (text, place) = match (file, variable) {
         (Some(path), _) => {
-            let text = std::fs::read_to_string(path).map_err(|error| anyhow::anyhow!("cannot read the token file {}: {error}", path.display()))?;
+            let text =
+                std::fs::read_to_string(path).map_err(|error| anyhow::anyhow!("cannot read the token file {}: {error}", path.display()))?;
             (text, path.display().to_string())
         }
         (None, Some(text)) if !text.is_empty() => (text.to_owned(), "ENVHARNESS_TOKEN".to_owned()),

@@ -45,7 +45,7 @@ def end(how: str) -> None:
     elif how == "sigabrt":
         os.abort()
     elif how == "sigbus":
-        os.kill(os.getpid(), signal.SIGBUS)
+        signal.pthread_kill(threading.get_ident(), signal.SIGBUS)
     elif how == "exit":
         os._exit(0)
     elif how == "sys_exit":
