@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
+import http.server
 import itertools
 import json
 import os
+import shutil
 import socket
 import stat
+import subprocess
+import threading
 from pathlib import Path
 
 import pytest
@@ -502,3 +507,33 @@ def test_a_page_of_another_site_cannot_reach_a_server_without_a_token(serve, tmp
         assert server.post("/reset", headers={**header, "content-type": "text/plain"}, content="{}").status_code in SHUT
         answer = server.get("/schema", headers=header)
         assert "access-control-allow-origin" not in answer.headers
+
+
+PAGE = """<!doctype html><title>elsewhere</title><pre id="heard"></pre><script>
+const heard = [], port = location.hash.slice(1), tell = (what) => { heard.push(what); document.getElementById("heard").textContent = heard.join(" "); };
+fetch(`http://127.0.0.1:${port}/schema`).then((r) => tell(`fetch:${r.status}`), () => tell("fetch:refused"));
+fetch(`http://127.0.0.1:${port}/reset`, {method: "POST", mode: "no-cors", body: "{}"}).then(() => tell("post:opaque"), () => tell("post:refused"));
+const socket = new WebSocket(`ws://127.0.0.1:${port}/ws`);
+socket.onopen = () => tell("socket:open");
+socket.onerror = () => tell("socket:refused");
+</script>"""
+
+
+def test_a_real_browsers_page_of_another_port_hears_nothing(serve, tmp_path):
+    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if browser is None:
+        pytest.skip("chromium is not on this machine")
+    server = serve(ENVS / "parrot", "--log-level", "info")
+    (tmp_path / "page.html").write_text(PAGE)
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(tmp_path))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as site:
+        threading.Thread(target=site.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{site.server_address[1]}/page.html#{server.port}"
+        command = [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=10000", "--dump-dom", url]
+        shown = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False).stdout
+        site.shutdown()
+    heard = set(shown.split('<pre id="heard">')[1].split("</pre>")[0].split())
+    assert {"fetch:refused", "socket:refused"} <= heard and "socket:open" not in heard, heard
+    # The page was really there: the server refused it by name.
+    assert server.stderr().count("this Origin may not use the server") >= 2
+    assert server.get("/ready").json()["active_sessions"] == 0

@@ -284,7 +284,7 @@ def wait_unmarked(mark: str) -> None:
 def test_no_process_outlives_the_server(ending, state, brittle, tmp_path):
     for number in range(ROUNDS):
         mark = f"BRITTLE_MARK={tmp_path.name}-{ending}-{state}-{number}"
-        server = brittle("--concurrency", "thread", "--step-timeout", "5", env=dict([mark.split("=")]))
+        server = brittle("--concurrency", "thread", "--step-timeout", "5", "--drain-timeout", "1", env=dict([mark.split("=")]))
         group = Group(server, 4)
         try:
             assert len(marked(mark)) >= 3

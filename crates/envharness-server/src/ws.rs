@@ -102,7 +102,7 @@ impl Wire {
             match message {
                 Some(Ok(message)) if message.is_ping() || message.is_pong() => {}
                 Some(Ok(message)) if message.is_close() => {
-                    self.linger().await;
+                    self.flush_close().await;
                     return Heard::Gone;
                 }
                 Some(Ok(message)) => {
@@ -123,15 +123,21 @@ impl Wire {
         }
     }
 
-    /// Lets the close frame go out that the framer has queued, and reads on for a moment: a connection that is dropped with
-    /// bytes unread is reset, and the other end would not see why.
+    /// Lets the close frame go out that the framer has queued. The server is the one to close the connection (RFC 6455, 7.1.1).
+    async fn flush_close(&mut self) {
+        let flushing = async { while let Some(Ok(_)) = self.stream.next().await {} };
+        let _ = tokio::time::timeout(Duration::from_secs(2), flushing).await;
+    }
+
+    /// The same, then reads on for a moment: a connection that is dropped with bytes unread is reset, and the other end would
+    /// not see why.
     async fn linger(&mut self) {
-        let lingering = async {
-            while let Some(Ok(_)) = self.stream.next().await {}
+        self.flush_close().await;
+        let reading = async {
             let mut scrap = vec![0_u8; 16 * 1024];
             while matches!(self.stream.get_mut().read(&mut scrap).await, Ok(read) if read > 0) {}
         };
-        let _ = tokio::time::timeout(Duration::from_secs(2), lingering).await;
+        let _ = tokio::time::timeout(Duration::from_secs(2), reading).await;
     }
 
     /// Waits for a result while the socket is read on, so that pings are answered and its end is seen. `None`: it is gone.

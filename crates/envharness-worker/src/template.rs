@@ -106,6 +106,9 @@ pub struct Loaded {
     /// How many modules they loaded.
     #[serde(default)]
     pub modules: usize,
+    /// The process that has loaded it.
+    #[serde(default)]
+    pub pid: i32,
     /// Whether it is an ASGI application instead.
     #[serde(default)]
     pub asgi: bool,
@@ -251,7 +254,7 @@ impl Template {
                 }
             }
         });
-        let pid = i32::try_from(pid).unwrap_or(0);
+        let pid = loaded.pid;
         Ok((Self { control: Mutex::new(ours), pid, loaded }, receiver))
     }
 

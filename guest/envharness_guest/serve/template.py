@@ -39,14 +39,108 @@ def tell(control, **message):
     control.sendall(json.dumps(message).encode() + b"\n")
 
 
-def die_with_parent():
-    """SIGKILL when the parent ends, so that no worker is left behind."""
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+
+
+def prctl(option, value):
     try:
         import ctypes
 
-        ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL, 0, 0, 0)
+        ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
     except (OSError, AttributeError):
         pass  # not Linux: the socket's end does it
+
+
+def die_with_parent():
+    """SIGKILL when the parent ends, so that no worker is left behind."""
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class ServerEnded(BaseException):
+    """SIGTERM, which the death of the server sends to the supervisor."""
+
+
+def supervise():
+    """Forks, and goes on in the child; the parent sees to it that nothing the child started outlives it or the server.
+
+    It imports nothing and runs no code of an environment, so it is there when all else is killed. Daemons of environments,
+    however often they fork, become its children when their parents end, and it ends them.
+    """
+
+    def ended(*_):
+        raise ServerEnded
+
+    signal.signal(signal.SIGTERM, ended)
+    prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+    pid = os.fork()
+    if pid == 0:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        prctl(PR_SET_CHILD_SUBREAPER, 0)
+        die_with_parent()
+        return
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)  # the control socket is the child's alone
+    status = -signal.SIGKILL
+    try:
+        while True:
+            done, state = os.waitpid(-1, 0)
+            if done == pid:
+                status = state
+                break
+    except (ServerEnded, ChildProcessError):
+        pass
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    end_children()
+    if status >= 0 and os.WIFEXITED(status):
+        os._exit(os.WEXITSTATUS(status))
+    number = os.WTERMSIG(status) if status >= 0 else signal.SIGKILL
+    if number != signal.SIGKILL:
+        signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+
+
+def end_children():
+    """Kills children until there are none: those of a killed child become ours and are next."""
+    while True:
+        for child in children():
+            try:
+                os.kill(child, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        try:
+            os.waitpid(-1, 0)
+        except ChildProcessError:
+            return
+
+
+def children():
+    """The process ids of our children."""
+    own = str(os.getpid())
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open("/proc/{}/stat".format(name), "rb") as file:
+                    fields = file.read().rpartition(b")")[2].split()
+            except OSError:
+                continue
+            if fields[1].decode() == own and fields[0] != b"Z":
+                yield int(name)
+
+
+def end_holders(inode):
+    """Kills what still writes to the output pipe of a worker that has ended: its daemons."""
+    wanted = "pipe:[{}]".format(inode)
+    for name in os.listdir("/proc"):
+        if not name.isdigit() or int(name) == os.getpid():
+            continue
+        for fd in ("1", "2"):
+            try:
+                if os.readlink("/proc/{}/fd/{}".format(name, fd)) == wanted:
+                    os.kill(int(name), signal.SIGKILL)
+                    break
+            except OSError:
+                continue
 
 
 def reseed():
@@ -153,9 +247,9 @@ class Template:
                 become(self.target, fds, message["mode"], message["marker"])
             finally:
                 os._exit(70)
+        self.children[pid] = message["worker"], os.fstat(fds[1]).st_ino
         for fd in fds:
             os.close(fd)
-        self.children[pid] = message["worker"]
         tell(self.control, forked=message["worker"], pid=pid)
         return pid
 
@@ -166,12 +260,14 @@ class Template:
             except ChildProcessError:
                 done, status = pid, -1
             if done:
-                tell(self.control, exited=self.children.pop(pid), status=status)
+                worker, pipe = self.children.pop(pid)
+                tell(self.control, exited=worker, status=status)
+                end_holders(pipe)
 
 
 def main():
     """The start: takes the control socket from standard input, loads, and waits for orders."""
-    die_with_parent()
+    supervise()
     control = socket.socket(fileno=os.dup(0))
     os.set_inheritable(control.fileno(), False)
     null = os.open(os.devnull, os.O_RDONLY)
@@ -195,7 +291,7 @@ def main():
             told["traceback"] = trace_of(error)
         tell(control, failed=told)
         os._exit(1)
-    loaded["unforkable"] = unforkable()
+    loaded["unforkable"], loaded["pid"] = unforkable(), os.getpid()
     tell(control, loaded=loaded)
     template = Template(control, target)
     template.state = state
