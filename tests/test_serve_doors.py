@@ -209,6 +209,7 @@ def test_the_token_as_a_subprotocol_and_nowhere_else(guarded):
     assert request("GET", guarded.url + "/schema", headers={"cookie": f"token={TOKEN}"}).status_code == 401
 
 
+@pytest.mark.xdist_group("one token on the machine")
 @pytest.mark.parametrize("which", ["openenv-0.10.0", "openenv-core-0.3.0"])
 def test_a_stock_client_brings_the_token_in_the_url(which, guarded, tmp_path):
     python = reference_python() if which == "openenv-0.10.0" else old_reference_python()
@@ -223,6 +224,7 @@ def test_a_stock_client_brings_the_token_in_the_url(which, guarded, tmp_path):
     assert run_stock(python, tmp_path, code, f"http://anyone:{TOKEN}@127.0.0.1:{guarded.port}") == "hi"
 
 
+@pytest.mark.xdist_group("one token on the machine")
 def test_the_token_is_in_no_argument_log_answer_or_worker(guarded):
     with Session(guarded.ws_url + "/ws", additional_headers={"Authorization": f"Bearer {TOKEN}"}) as session:
         session.reset()
@@ -235,6 +237,7 @@ def test_the_token_is_in_no_argument_log_answer_or_worker(guarded):
     assert not [text for text in texts if TOKEN in text]
 
 
+@pytest.mark.xdist_group("one token on the machine")
 def test_the_token_of_the_environment_is_used_and_kept_from_workers(serve):
     server = serve("plain_echo:app", *WITH, cwd=RECORDED, env={"ENVHARNESS_TOKEN": TOKEN})
     assert server.get("/schema").status_code == 401

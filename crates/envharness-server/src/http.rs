@@ -27,7 +27,7 @@ use crate::{mcp, pages, tasks, ws};
 /// The header with the contract's digest.
 const CONTRACT_HEADER: &str = "x-envharness-contract";
 /// How long a request's body may take.
-const BODY_TAKES: Duration = Duration::from_secs(60);
+const BODY_TAKES: Duration = Duration::from_secs(30);
 
 /// Answers one request.
 pub(crate) async fn answer(shared: Arc<Shared>, peer: IpAddr, request: Request<Incoming>) -> Response<Body> {
