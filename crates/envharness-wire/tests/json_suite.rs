@@ -23,7 +23,8 @@ fn the_suite() {
             continue;
         }
         let bytes = fs::read(&path).unwrap();
-        let result = std::str::from_utf8(&bytes).map_err(|e| e.to_string()).and_then(|text| scan(text).map(drop).map_err(|e| e.to_string()));
+        let result =
+            std::str::from_utf8(&bytes).map_err(|e| e.to_string()).and_then(|text| scan(text).map(drop).map_err(|e| e.to_string()));
         match name.as_bytes()[0] {
             b'y' => {
                 assert_eq!(result, Ok(()), "{name}");

@@ -68,7 +68,8 @@ impl Mode {
     fn most_sessions(self) -> usize {
         match self {
             Self::Inline => 256,
-            Self::Thread | Self::Async => 4096,
+            Self::Thread => 4096,
+            Self::Async => 4096,
             Self::Process => 1,
         }
     }
