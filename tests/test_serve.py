@@ -106,6 +106,23 @@ def test_metrics_count_what_happened(serve, tmp_path):
     assert text.endswith("# EOF\n")
 
 
+def test_a_quick_class_is_learnt_and_remembered(serve, tmp_path):
+    folder = world(tmp_path)
+    first = serve("world:app", *WITH, "--workers", "1", cwd=folder)
+    assert first.err.find(r'mode="(\w+)"', END) == "thread"
+    with first.session() as session:
+        for n in range(1000):
+            session.step(n=n)
+            if "run inline from now on" in first.stderr():
+                break
+    assert first.err.find(r"(run inline from now on)", END)
+    assert first.stop() == 0
+    assert serve("world:app", *WITH, "--workers", "1", cwd=folder).err.find(r'mode="(\w+)"', END) == "inline"
+    # Other sources are another class.
+    world(tmp_path, text="other")
+    assert serve("world:app", *WITH, "--workers", "1", cwd=folder).err.find(r'mode="(\w+)"', END) == "thread"
+
+
 def test_changed_sources_are_loaded_anew_and_broken_ones_leave_the_last(serve, tmp_path):
     server = serve("world:app", *WITH, "--reload", cwd=world(tmp_path))
 
