@@ -100,6 +100,7 @@ def test_metrics_count_what_happened(serve, tmp_path):
         text = server.get("/metrics").text
     lines = dict(line.rsplit(" ", 1) for line in text.splitlines() if line and not line.startswith("#"))
     assert (lines["envharness_steps_total"], lines["envharness_resets_total"]) == ("5", "1")
+    assert lines["envharness_connections"] == "2"  # the socket, and the one that asks
     assert lines["envharness_sessions_active"] == "1" and lines['envharness_errors_total{code="INVALID_JSON"}'] == "1"
     assert lines["envharness_step_seconds_count"] == "5" and float(lines["envharness_cpu_seconds_per_step"]) > 0
     assert int(lines['envharness_resident_bytes{role="Worker"}']) > 1_000_000

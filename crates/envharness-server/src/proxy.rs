@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use envharness_worker::{Launch, Launcher};
-use http::{Request, Response, StatusCode};
+use http::header::{AUTHORIZATION, SEC_WEBSOCKET_PROTOCOL};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
@@ -16,6 +17,7 @@ use tokio::net::UnixStream;
 
 use crate::answer::{Body, detail, not_found};
 use crate::config::RunMode;
+use crate::doors::protocols;
 use crate::http::is_upgrade;
 use crate::server::Shared;
 
@@ -97,6 +99,9 @@ impl Upstream {
         if shared.config.mode == RunMode::Production && matches!(request.uri().path(), "/reset" | "/step" | "/state") {
             return not_found();
         }
+        if shared.config.doors.token.is_some() {
+            hide_token(request.headers_mut());
+        }
         let refused = |error: &dyn std::fmt::Display| detail(StatusCode::BAD_GATEWAY, format!("the application does not answer: {error}"));
         let stream = match UnixStream::connect(&self.path).await {
             Ok(stream) => stream,
@@ -153,7 +158,32 @@ impl Drop for Upstream {
     }
 }
 
+/// The token is the front's business; the application behind it does not see it.
+fn hide_token(headers: &mut HeaderMap) {
+    headers.remove(AUTHORIZATION);
+    let offered: Vec<String> = protocols(headers).filter(|protocol| !protocol.starts_with("bearer.")).map(ToOwned::to_owned).collect();
+    headers.remove(SEC_WEBSOCKET_PROTOCOL);
+    if let Some(value) = (!offered.is_empty()).then(|| offered.join(", ")).and_then(|text| HeaderValue::from_str(&text).ok()) {
+        headers.insert(SEC_WEBSOCKET_PROTOCOL, value);
+    }
+}
+
 fn make_private(folder: &std::path::Path) -> io::Result<()> {
     use std::os::unix::fs::DirBuilderExt as _;
     std::fs::DirBuilder::new().mode(0o700).create(folder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_token_stays_in_front() {
+        let mut headers = HeaderMap::new();
+        headers.insert(AUTHORIZATION, HeaderValue::from_static("Bearer s3cret"));
+        headers.insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static("chat, bearer.s3cret"));
+        hide_token(&mut headers);
+        assert_eq!(headers.len(), 1);
+        assert_eq!(headers[SEC_WEBSOCKET_PROTOCOL], "chat");
+    }
 }

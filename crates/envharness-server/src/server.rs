@@ -264,10 +264,11 @@ fn client_ip(peer: SocketAddr) -> IpAddr {
 }
 
 /// Counts a connection while it is open.
-struct Connection(Arc<Shared>);
+#[derive(Debug)]
+pub(crate) struct Connection(Arc<Shared>);
 
 impl Connection {
-    fn new(shared: &Arc<Shared>) -> Self {
+    pub(crate) fn new(shared: &Arc<Shared>) -> Self {
         shared.metrics.connections.inc();
         Self(shared.clone())
     }

@@ -17,7 +17,7 @@ use tokio_websockets::{CloseCode, Config as WsConfig, Error as WsError, Limits, 
 use crate::config::RunMode;
 use crate::live::{Ended, Live};
 use crate::mcp;
-use crate::server::Shared;
+use crate::server::{Connection, Shared};
 use crate::socket::Socket;
 
 /// Requests that wait while one is answered; the socket is not read beyond them.
@@ -50,6 +50,8 @@ pub(crate) struct Wire {
     waiting: VecDeque<Message>,
     pub(crate) pulse: Arc<Pulse>,
     shared: Arc<Shared>,
+    /// hyper's count of the connection ended with the handshake.
+    _connection: Connection,
 }
 
 /// What came from the other end.
@@ -72,7 +74,7 @@ impl Wire {
         pulse.heard.store(shared.now(), Ordering::Relaxed);
         pulse.spoke.store(shared.now(), Ordering::Relaxed);
         shared.pulses.add(&pulse);
-        Self { stream, waiting: VecDeque::new(), pulse, shared: shared.clone() }
+        Self { stream, waiting: VecDeque::new(), pulse, shared: shared.clone(), _connection: Connection::new(shared) }
     }
 
     /// The next message, in the order in which they came.
