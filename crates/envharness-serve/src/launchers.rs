@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use envharness_rig::{Context, ExecOptions, ExitPolicy, RigError, end_marked, launch};
 use envharness_worker::{Launch, Launcher, Process};
@@ -32,12 +32,8 @@ impl Launcher for ContextLauncher {
         })
     }
 
-    fn program(&self) -> String {
-        program(&self.guest)
-    }
-
-    fn light(&self) -> String {
-        self.guest.join("openenv_light").display().to_string()
+    fn guest(&self) -> &Path {
+        &self.guest
     }
 
     fn end_marked(&self, marker: &str) {
@@ -74,12 +70,8 @@ impl Launcher for InterpreterLauncher {
         launch(&self.python, &order.arguments, &env, Some(&self.cwd), order.stdin, order.output).map(|child| Process { child })
     }
 
-    fn program(&self) -> String {
-        program(&self.guest)
-    }
-
-    fn light(&self) -> String {
-        self.guest.join("openenv_light").display().to_string()
+    fn guest(&self) -> &Path {
+        &self.guest
     }
 
     fn end_marked(&self, marker: &str) {
@@ -89,8 +81,4 @@ impl Launcher for InterpreterLauncher {
     fn describe(&self) -> String {
         self.python.display().to_string()
     }
-}
-
-fn program(guest: &std::path::Path) -> String {
-    guest.join("envharness_guest/serve/__main__.py").display().to_string()
 }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::process::Child;
 
 /// A process to start.
@@ -32,11 +33,18 @@ pub trait Launcher: Send + Sync {
     /// What the system says.
     fn launch(&self, launch: Launch) -> io::Result<Process>;
 
-    /// The path of the program that workers run: `serve/__main__.py` of the guest.
-    fn program(&self) -> String;
+    /// The folder of the guest, as processes see it.
+    fn guest(&self) -> &Path;
 
-    /// The folder of the light `openenv`, as processes see it.
-    fn light(&self) -> String;
+    /// The path of the program that workers run.
+    fn program(&self) -> String {
+        self.guest().join("envharness_guest/serve/__main__.py").display().to_string()
+    }
+
+    /// The folder of the light `openenv`.
+    fn light(&self) -> String {
+        self.guest().join("openenv_light").display().to_string()
+    }
 
     /// Ends every process that has `NAME=VALUE` among its variables; whatever a worker started and left behind.
     fn end_marked(&self, marker: &str);
