@@ -1,7 +1,9 @@
 """The package: light to import, typed, checked stubs, its examples and its map of requirements."""
 
+import contextlib
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -81,7 +83,7 @@ def readme_blocks(language: str) -> list[str]:
 
 
 def test_the_readmes_example_runs(script, home):
-    (example,) = readme_blocks("python")
+    example = readme_blocks("python")[0]
     assert len(example.strip().splitlines()) <= 20
     done = script(example.replace("3.11", MINOR)).ok()
     assert "six 1.16.0" in done.out
@@ -89,11 +91,26 @@ def test_the_readmes_example_runs(script, home):
 
 def test_the_readmes_shell_lines_run(cli, home):
     write("task_spec.yaml", readme_blocks("yaml")[0].replace("3.11", MINOR))
-    lines = [line for block in readme_blocks("console") for line in block.splitlines() if line.startswith("$ envharness")]
-    assert len(lines) >= 4
+    for block in (*readme_blocks("yaml"), *readme_blocks("python")):
+        if named := re.match(r"# (guess/\S+)\n", block):
+            write(named[1], block)
+    lines = [line for block in readme_blocks("console") for line in block.splitlines() if line.startswith("$ ")]
+    assert len(lines) >= 8
     environ = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"}
-    for line in lines:
-        done = subprocess.run(["bash", "-c", line[2:].split("  #")[0]], env=environ, capture_output=True, text=True, check=False)
+    with contextlib.ExitStack() as stack:
+        for line in lines:
+            run_line(line, environ, stack)
+
+
+def run_line(line: str, environ: dict, stack: contextlib.ExitStack) -> None:
+    """Runs a line of the README as a shell does; a server stays until the others are done."""
+    command = line[2:].split("  #")[0]
+    if " serve " in command:
+        server = stack.enter_context(subprocess.Popen(shlex.split(command), env=environ, stdout=subprocess.PIPE, text=True))
+        stack.callback(server.terminate)
+        assert server.stdout.readline().startswith("http://127.0.0.1:"), line
+    else:
+        done = subprocess.run(["bash", "-c", command], env=environ, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{line}\n{done.stderr}"
 
 
