@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from conftest import EXAMPLES, ROOT, write
-from serving import END, WITH, serve_fixture, store_fixture  # noqa: F401
+from serving import END, ENVS, RECORDED, WITH, serve_fixture, store_fixture  # noqa: F401
 
 MODELS = """
     import io, threading
@@ -105,6 +105,49 @@ def test_metrics_count_what_happened(serve, tmp_path):
     assert lines["envharness_step_seconds_count"] == "5" and float(lines["envharness_cpu_seconds_per_step"]) > 0
     assert int(lines['envharness_resident_bytes{role="Worker"}']) > 1_000_000
     assert text.endswith("# EOF\n")
+
+
+def test_strict_has_the_contract_judge_and_refuses_what_is_not_finite(serve):
+    plain, strict = (serve("value_probe:app", *WITH, *flag, cwd=RECORDED) for flag in ((), ("--strict",)))
+    for server, coerced, value in ((plain, "observation", "observation"), (strict, "error", "error")):
+        with server.session() as session:
+            session.reset()
+            # A model takes "5" for a number, and NaN becomes null; a contract does neither.
+            assert session.step(kind="a", n="5")["type"] == coerced
+            assert session.step(kind="nan")["type"] == value
+            refused = session.step(kind="a", x=1)["data"]
+            assert refused["code"] == "VALIDATION_ERROR" and refused["errors"][0]["type"] == "extra_forbidden"
+            assert session.step(kind="a", n=5)["type"] == "observation"
+
+
+def test_a_client_has_no_more_than_its_share_and_an_idle_socket_goes(serve):
+    server = serve("native:echo", "--max-sessions-per-client", "2", "--idle-timeout", "1s")
+    with server.session() as first, server.session() as second:
+        assert first.reset()["type"] == second.reset()["type"] == "observation"
+        with server.session() as third:
+            refused = third.receive()["data"]
+            assert (refused["code"], refused["active_sessions"], refused["max_sessions"]) == ("CAPACITY_REACHED", 2, 2)
+        idle = first.receive()["data"]
+        assert idle["code"] == "IDLE_TIMEOUT" and idle["retryable"] is True
+
+
+def test_coroutines_have_their_loop_whatever_is_asked_for(serve):
+    for concurrency in ("thread", "inline", "process"):
+        server = serve(ENVS / "tide", "--concurrency", concurrency)
+        with server.session() as session:
+            assert session.reset()["type"] == "observation", concurrency
+
+
+def test_an_environment_of_a_spec_file_and_a_log_of_json(serve, tmp_path):
+    write(tmp_path / "task_spec.yaml", "name: world\ndeps: [pydantic==2.14.4]\n")
+    server = serve("world:app", "--spec", "task_spec.yaml", "--log-format", "json", cwd=world(tmp_path))
+    with server.session() as session:
+        session.reset()
+        session.step(n=1)
+    assert server.stop() == 0
+    events = [json.loads(line) for line in server.stderr().splitlines() if line.startswith("{")]
+    printed = next(e for e in events if e.get("stream") == "stdout")
+    assert "stepping" in printed["text"] and len(printed["session"]) == 36 and (tmp_path / "task_spec.lock").is_file()
 
 
 def test_a_quick_class_is_learnt_and_remembered(serve, tmp_path):

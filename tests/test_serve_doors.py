@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 from serving import (  # noqa: F401
+    END,
     ENVS,
     RECORDED,
     REPLY,
@@ -36,6 +37,7 @@ from serving import (  # noqa: F401
     store_fixture,
 )
 from websockets.exceptions import ConnectionClosed, InvalidStatus
+from wire import admitted
 
 TOKEN = "s3cret-Token_of.these.tests"
 LISTED_HOST, LISTED_ORIGIN = "train.example", "https://ui.example"
@@ -461,6 +463,19 @@ def test_a_body_that_never_comes_is_dropped(plain):
         with contextlib.suppress(ConnectionResetError):
             while peer.recv(4096):
                 pass
+
+
+def test_a_peer_that_answers_no_ping_is_let_go_and_its_slot_is_free(serve):
+    server = serve("native:echo", "--max-sessions", "1")
+    status, peer = say(server.port, upgrade("/ws", f"Host: localhost:{server.port}"), keep=True)
+    assert status == 101
+    peer.settimeout(REPLY)
+    heard = b""
+    while part := peer.recv(4096):
+        heard += part
+    assert heard[:1] == b"\x89"  # a ping came first
+    peer.close()
+    admitted(server.ws_url + "/ws", END).close()
 
 
 def test_a_peer_that_never_reads_holds_up_no_other(wide):

@@ -10,17 +10,13 @@ use tokio::time::sleep;
 
 use crate::open::{close, hold};
 use crate::tally::{Tally, merged, micros, quantiles};
-use crate::target::{Frames, address};
+use crate::target::{Frames, Server, address};
 use crate::usage;
 
 #[derive(Args)]
 pub struct Arguments {
-    /// Where the server is: ws://127.0.0.1:PORT/ws
-    #[arg(long)]
-    url: String,
-    /// Process of the server; those below it are counted too
-    #[arg(long)]
-    pid: u32,
+    #[command(flatten)]
+    server: Server,
     /// Sessions to leave alone
     #[arg(long, default_value_t = 1024)]
     sessions: usize,
@@ -32,17 +28,17 @@ pub struct Arguments {
 }
 
 pub async fn run(arguments: Arguments) -> Result<Value> {
-    let address = address(&arguments.url)?;
+    let address = address(&arguments.server.url)?;
     let settle = Duration::from_secs_f64(arguments.hold);
     // One session first: what a server loads once for all is not charged to those that follow.
     let first = hold(&address, &arguments.frames, 1).await;
     sleep(settle).await;
-    let before = usage::footprint(arguments.pid)?;
+    let before = usage::footprint(arguments.server.pid)?;
 
     let held = hold(&address, &arguments.frames, arguments.sessions).await;
     let opened = held.opened;
     sleep(settle).await;
-    let with = usage::footprint(arguments.pid)?;
+    let with = usage::footprint(arguments.server.pid)?;
 
     let (mut all, sessions) = held.release().await?;
     let mut stepping: JoinSet<_> = sessions
@@ -69,7 +65,7 @@ pub async fn run(arguments: Arguments) -> Result<Value> {
     sessions.extend(first);
     close(sessions).await;
     sleep(settle).await;
-    let after = usage::footprint(arguments.pid)?;
+    let after = usage::footprint(arguments.server.pid)?;
 
     let result = json!({
         "mode": "idle", "sessions": arguments.sessions, "opened": opened, "answered_a_step_afterwards": all.steps.len(),

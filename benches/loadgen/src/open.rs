@@ -11,17 +11,13 @@ use tokio::task::JoinSet;
 
 use crate::session::Session;
 use crate::tally::{Tally, merged};
-use crate::target::{Address, Frames, address};
+use crate::target::{Address, Frames, Server, address};
 use crate::usage;
 
 #[derive(Args)]
 pub struct Arguments {
-    /// Where the server is: ws://127.0.0.1:PORT/ws
-    #[arg(long)]
-    url: String,
-    /// Process of the server; those below it are counted too
-    #[arg(long)]
-    pid: u32,
+    #[command(flatten)]
+    server: Server,
     /// Sessions to open
     #[arg(long, default_value_t = 1024)]
     sessions: usize,
@@ -95,10 +91,10 @@ pub async fn close(sessions: Vec<Session>) {
 }
 
 pub async fn run(arguments: Arguments) -> Result<Value> {
-    let address = address(&arguments.url)?;
-    let (start, server, own) = (Instant::now(), usage::cpu(arguments.pid)?, usage::own_cpu());
+    let address = address(&arguments.server.url)?;
+    let (start, server, own) = (Instant::now(), usage::cpu(arguments.server.pid)?, usage::own_cpu());
     let held = hold(&address, &arguments.frames, arguments.sessions).await;
-    let (wall, server, own) = (start.elapsed().as_secs_f64(), usage::cpu(arguments.pid)? - server, usage::own_cpu() - own);
+    let (wall, server, own) = (start.elapsed().as_secs_f64(), usage::cpu(arguments.server.pid)? - server, usage::own_cpu() - own);
     let opened = held.opened;
     let (mut all, sessions) = held.release().await?;
     close(sessions).await;

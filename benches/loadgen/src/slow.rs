@@ -11,17 +11,13 @@ use tokio::time::{sleep, sleep_until};
 
 use crate::open::{close, hold};
 use crate::tally::{Tally, merged, micros, quantiles};
-use crate::target::{Frames, address};
+use crate::target::{Frames, Server, address};
 use crate::usage;
 
 #[derive(Args)]
 pub struct Arguments {
-    /// Where the server is: ws://127.0.0.1:PORT/ws
-    #[arg(long)]
-    url: String,
-    /// Process of the server; those below it are counted too
-    #[arg(long)]
-    pid: u32,
+    #[command(flatten)]
+    server: Server,
     /// Sessions that step at the same time
     #[arg(long, default_value_t = 1024)]
     sessions: usize,
@@ -39,16 +35,16 @@ pub struct Arguments {
 }
 
 pub async fn run(arguments: Arguments) -> Result<Value> {
-    let address = address(&arguments.url)?;
-    let (start, server, own) = (Instant::now(), usage::cpu(arguments.pid)?, usage::own_cpu());
+    let address = address(&arguments.server.url)?;
+    let (start, server, own) = (Instant::now(), usage::cpu(arguments.server.pid)?, usage::own_cpu());
     let held = hold(&address, &arguments.frames, arguments.sessions).await;
     let opening = start.elapsed().as_secs_f64();
-    let (opened, opening_cpu) = (held.opened, usage::cpu(arguments.pid)? - server);
+    let (opened, opening_cpu) = (held.opened, usage::cpu(arguments.server.pid)? - server);
     sleep(Duration::from_millis(500)).await;
-    let with = usage::footprint(arguments.pid)?;
+    let with = usage::footprint(arguments.server.pid)?;
     let (mut all, sessions) = held.release().await?;
 
-    let (start, server) = (Instant::now(), usage::cpu(arguments.pid)?);
+    let (start, server) = (Instant::now(), usage::cpu(arguments.server.pid)?);
     let begin = tokio::time::Instant::now() + Duration::from_millis(100);
     let (steps, delay, count) = (arguments.steps, Duration::from_secs_f64(arguments.delay), sessions.len().max(1));
     let succeeded = Arc::new(std::sync::atomic::AtomicUsize::new(0));
@@ -81,7 +77,7 @@ pub async fn run(arguments: Arguments) -> Result<Value> {
         all.add(tally);
         sessions.push(session);
     }
-    let (wall, server, own) = (start.elapsed().as_secs_f64(), usage::cpu(arguments.pid)? - server, usage::own_cpu() - own);
+    let (wall, server, own) = (start.elapsed().as_secs_f64(), usage::cpu(arguments.server.pid)? - server, usage::own_cpu() - own);
     close(sessions).await;
 
     let done = all.steps.len().max(1) as f64;

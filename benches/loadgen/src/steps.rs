@@ -12,17 +12,13 @@ use tokio::time::sleep;
 
 use crate::session::Session;
 use crate::tally::{Tally, merged, micros, quantiles};
-use crate::target::{Address, Frames, address};
+use crate::target::{Address, Frames, Server, address};
 use crate::usage;
 
 #[derive(Args)]
 pub struct Arguments {
-    /// Where the server is: ws://127.0.0.1:PORT/ws
-    #[arg(long)]
-    url: String,
-    /// Process of the server; those below it are counted too
-    #[arg(long)]
-    pid: u32,
+    #[command(flatten)]
+    server: Server,
     /// Sessions that step at the same time
     #[arg(long, default_value_t = 1)]
     sessions: usize,
@@ -48,7 +44,7 @@ enum Phase {
 }
 
 pub async fn run(arguments: Arguments) -> Result<Value> {
-    let address = address(&arguments.url)?;
+    let address = address(&arguments.server.url)?;
     let (phase, seen) = watch::channel(Phase::Opening);
     let (opened, mut openings) = mpsc::channel(arguments.sessions.max(1));
     let gate = Arc::new(Semaphore::new(arguments.frames.in_flight.max(1)));
@@ -62,11 +58,11 @@ pub async fn run(arguments: Arguments) -> Result<Value> {
 
     phase.send_replace(Phase::Warming);
     sleep(Duration::from_secs_f64(arguments.warmup)).await;
-    let (start, server, own) = (Instant::now(), usage::cpu(arguments.pid)?, usage::own_cpu());
+    let (start, server, own) = (Instant::now(), usage::cpu(arguments.server.pid)?, usage::own_cpu());
     phase.send_replace(Phase::Counting);
     sleep(Duration::from_secs_f64(arguments.seconds)).await;
     phase.send_replace(Phase::Over);
-    let (wall, server, own) = (start.elapsed().as_secs_f64(), usage::cpu(arguments.pid)? - server, usage::own_cpu() - own);
+    let (wall, server, own) = (start.elapsed().as_secs_f64(), usage::cpu(arguments.server.pid)? - server, usage::own_cpu() - own);
 
     let mut all = Tally::default();
     while let Some(tally) = tasks.join_next().await {

@@ -7,6 +7,17 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use http::Uri;
 
+/// The server that is driven.
+#[derive(Args)]
+pub struct Server {
+    /// Where it is: ws://127.0.0.1:PORT/ws
+    #[arg(long)]
+    pub url: String,
+    /// Its process; those below it are counted too
+    #[arg(long)]
+    pub pid: u32,
+}
+
 /// The frames, and how many sessions may be opening at once.
 #[derive(Args, Clone)]
 pub struct Frames {

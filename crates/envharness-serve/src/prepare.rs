@@ -108,18 +108,11 @@ fn package(options: &ServeOptions, rig: &Rig, reporter: &dyn Reporter, folder: &
             packages: package.packages.clone(),
             cwd: Some(folder.display().to_string()),
             light: true,
-            env: readme(folder),
+            ..Target::default()
         };
         What::Hosted { launcher, target, memory: Arc::new(ModeFile::of(&rig.home, &package.app, &package.sources)) }
     };
     Ok(Prepared { what, origin, watched: Some(folder.to_owned()), port: package.port, notes })
-}
-
-/// The package's README, where the author's environment does not say another.
-fn readme(folder: &Path) -> Vec<(String, String)> {
-    let path = folder.join("README.md");
-    let named = std::env::var_os("ENV_README_PATH").is_some();
-    if named || !path.is_file() { Vec::new() } else { vec![("ENVHARNESS_README".to_owned(), path.display().to_string())] }
 }
 
 fn module(

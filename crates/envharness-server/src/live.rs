@@ -174,6 +174,11 @@ impl Live {
         Duration::from_millis(self.shared.now().saturating_sub(self.touched.load(Ordering::Relaxed)))
     }
 
+    /// Whether a call runs.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.session.try_lock().is_err()
+    }
+
     /// Whether an episode is under way.
     pub(crate) fn in_episode(&self) -> bool {
         self.episode.load(Ordering::Relaxed)

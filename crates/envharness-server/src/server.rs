@@ -321,7 +321,7 @@ async fn sweep(shared: Weak<Shared>) {
         }
         if let Some(limit) = config.session_timeout {
             for live in shared.sessions.all() {
-                if !live.attached.load(Ordering::Relaxed) && live.idle() > limit {
+                if !live.attached.load(Ordering::Relaxed) && !live.is_busy() && live.idle() > limit {
                     live.end("nobody used it");
                 }
             }

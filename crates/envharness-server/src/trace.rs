@@ -67,6 +67,14 @@ impl Tracer {
 
 fn write(folder: &Path, receiver: &Receiver<Entry>) {
     let mut files: std::collections::HashMap<String, BufWriter<File>> = std::collections::HashMap::new();
+    // A full disk is told once, not with every step.
+    let mut told = false;
+    let mut tell = |what: String| {
+        if !told {
+            tracing::warn!("{what}; told once, and sessions go on without");
+            told = true;
+        }
+    };
     let path = |session: &str| -> PathBuf { folder.join(format!("{session}.jsonl")) };
     loop {
         match receiver.recv_timeout(Duration::from_millis(200)) {
@@ -81,14 +89,14 @@ fn write(folder: &Path, receiver: &Receiver<Entry>) {
                         match File::options().create(true).append(true).open(path(free.key())) {
                             Ok(file) => free.insert(BufWriter::new(file)),
                             Err(error) => {
-                                tracing::warn!("cannot write the trace {}: {error}", path(free.key()).display());
+                                tell(format!("cannot write the trace {}: {error}", path(free.key()).display()));
                                 continue;
                             }
                         }
                     }
                 };
                 if let Err(error) = file.write_all(&line) {
-                    tracing::warn!("cannot write a trace: {error}");
+                    tell(format!("cannot write a trace: {error}"));
                 }
             }
             Ok(Entry::End(session)) => drop(files.remove(&session)),

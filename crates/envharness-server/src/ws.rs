@@ -20,7 +20,7 @@ use crate::mcp;
 use crate::server::{Connection, Shared};
 use crate::socket::Socket;
 
-/// Requests that wait while one is answered; the socket is not read beyond them.
+/// Requests that wait while one is answered, beside a limit of one message's size in all; the socket is not read beyond them.
 const MOST_WAITING: usize = 64;
 /// What an answer may have beyond the limit, so that what fits into a request fits into its answer with the keys around it.
 const MOST_ENVELOPE: usize = 4096;
@@ -146,8 +146,11 @@ impl Wire {
     pub(crate) async fn during<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
         tokio::pin!(work);
         loop {
-            if self.waiting.len() >= MOST_WAITING {
-                return Some(work.await);
+            let bytes: usize = self.waiting.iter().map(|message| message.as_payload().len()).sum();
+            if self.waiting.len() >= MOST_WAITING || bytes >= self.shared.config.most_message {
+                let result = work.await;
+                self.not_silent();
+                return Some(result);
             }
             tokio::select! {
                 biased;
@@ -164,7 +167,14 @@ impl Wire {
     /// Sends a text. False: it cannot be sent any more.
     pub(crate) async fn send(&mut self, text: Vec<u8>) -> bool {
         let sent = tokio::time::timeout(SEND_TAKES, self.stream.send(Message::text(bytes::Bytes::from(text)))).await;
+        self.not_silent();
         matches!(sent, Ok(Ok(())))
+    }
+
+    /// While the socket was not read its pongs could not be heard; that was not its silence.
+    fn not_silent(&self) {
+        self.pulse.heard.store(self.shared.now(), Ordering::Relaxed);
+        self.pulse.dead.store(false, Ordering::Relaxed);
     }
 
     /// Closes with a code.

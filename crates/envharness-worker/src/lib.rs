@@ -7,6 +7,7 @@
 mod death;
 mod launcher;
 mod link;
+mod mode;
 mod native;
 mod output;
 mod pool;
@@ -17,8 +18,9 @@ mod worker;
 
 pub use death::{Death, PoolError};
 pub use launcher::{Launch, Launcher, Process};
+pub use mode::{Limits, Memory, Mode};
 pub use native::NativeHost;
-pub use pool::{Limits, Memory, Mode, Pool, PoolConfig};
+pub use pool::{Pool, PoolConfig};
 pub use session::{Failure, Host, Reply, Session};
 pub use stats::Stats;
 pub use template::{Facts, Loaded, Schemas, Target};

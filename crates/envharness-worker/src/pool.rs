@@ -14,89 +14,11 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::death::{Death, PoolError};
 use crate::launcher::Launcher;
 use crate::link::Said;
+use crate::mode::{Limits, Memory, Mode};
 use crate::session::{Failure, Reply};
 use crate::stats::Stats;
 use crate::template::{Event, Loaded, Target, Template};
 use crate::worker::Worker;
-
-/// How the sessions of a class run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Mode {
-    /// On the main thread of a worker, one call after the other.
-    Inline = 0,
-    /// Each on a thread of its own.
-    Thread = 1,
-    /// On an event loop.
-    Async = 2,
-    /// Each in a process of its own.
-    Process = 3,
-}
-
-impl Mode {
-    /// Reads a name.
-    pub fn parse(name: &str) -> Option<Self> {
-        Some(match name {
-            "inline" => Self::Inline,
-            "thread" => Self::Thread,
-            "async" => Self::Async,
-            "process" => Self::Process,
-            _ => return None,
-        })
-    }
-
-    /// The name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Inline => "inline",
-            Self::Thread => "thread",
-            Self::Async => "async",
-            Self::Process => "process",
-        }
-    }
-
-    fn from_number(number: u8) -> Self {
-        match number {
-            0 => Self::Inline,
-            1 => Self::Thread,
-            2 => Self::Async,
-            _ => Self::Process,
-        }
-    }
-
-    /// How many sessions one worker takes: what one crash may cost.
-    fn most_sessions(self) -> usize {
-        match self {
-            Self::Inline => 256,
-            Self::Thread => 4096,
-            Self::Async => 4096,
-            Self::Process => 1,
-        }
-    }
-}
-
-/// What is remembered of a class from one run to the next.
-pub trait Memory: Send + Sync {
-    /// How its sessions ran well.
-    fn recall(&self) -> Option<Mode>;
-    /// Remembers it.
-    fn remember(&self, mode: Mode);
-}
-
-/// The limits of a pool.
-#[derive(Debug, Clone)]
-pub struct Limits {
-    /// Workers that are kept where sessions fit into them.
-    pub workers: usize,
-    /// Sessions at once.
-    pub sessions: usize,
-    /// The longest reset, step or other call.
-    pub step: Option<Duration>,
-    /// The longest load.
-    pub start: Duration,
-    /// The longest close.
-    pub close: Duration,
-}
 
 /// Receives what a session printed: its number, the stream (1 or 2), the text.
 pub type OutputSink = Arc<dyn Fn(u32, u8, &[u8]) + Send + Sync>;
@@ -361,11 +283,8 @@ impl Pool {
             *held = Some(template);
         }
         let Some(template) = held.clone() else { return Ok(()) };
-        let mode = if self.mode() == Mode::Async || (self.mode() == Mode::Process && inner.loaded.facts.asynchronous) {
-            "async"
-        } else {
-            "blocking"
-        };
+        // Coroutines need a loop, whatever was asked for.
+        let mode = if self.mode() == Mode::Async || inner.loaded.facts.asynchronous { "async" } else { "blocking" };
         let order = if spawns { "become" } else { "fork" };
         locked(&inner.workers).push(worker.clone());
         let carried: std::pin::Pin<Box<dyn Future<Output = ()> + Send>> =

@@ -193,15 +193,15 @@ def from_object(value, message):
     if inspect.isfunction(value) and not is_app(value) and not hasattr(value, "step"):
         value = called(value)
     if is_app(value):
-        return from_app(value, message)
+        return from_app(value)
     if inspect.isclass(value) and hasattr(value, "reset") and hasattr(value, "step"):
         if any(c.__name__ == "Env" and c.__module__.split(".")[0] in ("gymnasium", "gym") for c in value.__mro__):
             from .gymtarget import gym_class_target
 
             return gym_class_target(value)
-        return from_class(value, value, message)
+        return from_class(value, value)
     if callable(value) and hasattr(value, "factory") and hasattr(value, "cls"):
-        return from_class(value.factory, value.cls, message)
+        return from_class(value.factory, value.cls)
     if callable(value) and not inspect.isclass(value):
         return None, None  # an ASGI application: the front runs it as it is
     raise LoadError(
@@ -237,7 +237,7 @@ def called(function):
     return value
 
 
-def from_app(app, message):
+def from_app(app):
     """What `create_app` recorded."""
     codec = PydanticCodec(app.action_cls, app.observation_cls, app.state_cls, app.reset_observation_cls)
     config = app.concurrency_config
@@ -249,16 +249,15 @@ def from_app(app, message):
         max_sessions=config.max_concurrent_envs if config is not None else app.max_concurrent_envs,
         session_timeout=config.session_timeout if config is not None else None,
         mode=str(getattr(app.mode, "value", app.mode)) if app.mode is not None else None,
-        folder=message.get("cwd"),
     )
     cls = target.environment_class()
     return target, contract_of(codec, cls)
 
 
-def from_class(factory, cls, message):
+def from_class(factory, cls):
     """A class with reset and step: its models are in its annotations."""
     from .plain import codec_of
 
     codec = codec_of(cls)
-    target = Target(factory, codec, cls.__name__, cls.__name__, folder=message.get("cwd"))
+    target = Target(factory, codec, cls.__name__, cls.__name__)
     return target, contract_of(codec, cls)

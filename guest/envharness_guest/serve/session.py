@@ -154,7 +154,7 @@ def fresh(target, op, payload):
     """A question to a fresh instance (tasks, metadata): `(name, call)` where `call()` may give an awaitable."""
     instance = target.make()
     if op == frames.METADATA:
-        return instance, "get_metadata", lambda: metadata_of(target, instance), lambda data: data
+        return instance, "get_metadata", lambda: metadata_of(instance), lambda data: data
     name = loads(payload)["method"]
     try:
         name, method, arguments = Tasks.method(instance, payload)

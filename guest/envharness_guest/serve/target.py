@@ -4,7 +4,7 @@ import functools
 import inspect
 import os
 
-from .errors import Failure, Invalid, LoadError, text_of
+from .errors import Failure, Invalid, text_of
 from .jsontext import dump_plain, dumps, loads
 
 _SIDE = {"reward", "done"}
@@ -19,7 +19,6 @@ class Target:
         self.max_sessions = facts.get("max_sessions")
         self.session_timeout = facts.get("session_timeout")
         self.mode = facts.get("mode")
-        self.folder = facts.get("folder")
 
     def environment_class(self):
         """The class of the instances, or None where only a call would tell."""
@@ -188,7 +187,7 @@ def plain(value):
     return value
 
 
-def metadata_of(target, instance):
+def metadata_of(instance):
     """What `/metadata` answers."""
     value = None
     if hasattr(instance, "get_metadata"):
@@ -198,8 +197,8 @@ def metadata_of(target, instance):
     value = dict(plain(value))
     for key in ("readme_content", "version", "author", "documentation_url"):
         value.setdefault(key, None)
-    readme = os.environ.get("ENV_README_PATH") or (target.folder and os.path.join(target.folder, "README.md"))
-    if value["readme_content"] is None and os.environ.get("ENV_README_PATH") and readme and os.path.isfile(readme):
+    readme = os.environ.get("ENV_README_PATH")
+    if value["readme_content"] is None and readme and os.path.isfile(readme):
         with open(readme, encoding="utf-8", errors="replace") as file:
             value["readme_content"] = file.read()
     return dump_plain(value)
@@ -207,10 +206,7 @@ def metadata_of(target, instance):
 
 def check_http_body(payload, kind):
     """The members of an HTTP body of `/reset` or `/step`; raises `Invalid` as the reference's models do."""
-    try:
-        body = loads(payload) if payload else {}
-    except ValueError as error:
-        raise LoadError(str(error)) from error
+    body = loads(payload) if payload else {}
     problems = []
 
     def problem(type_, key, message, value, **ctx):
