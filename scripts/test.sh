@@ -15,21 +15,25 @@ need chromium chromium
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
+number() { # WORDS LINE: the sum of the counts before any of WORDS ("failed|error"); 0 where there is none
+    { grep -oE "[0-9]+ ($1)" <<<"$2" || true; } | awk '{ n += $1 } END { print n + 0 }'
+}
+count() { # LOG: adds up the last line of a run of pytest
+    local last
+    last=$(tail -n 1 "$1")
+    passed=$((passed + $(number passed "$last")))
+    skipped=$((skipped + $(number skipped "$last")))
+    failed=$((failed + $(number 'failed|error' "$last")))
+}
+
 echo "== Rust tests"
 cargo test --release --workspace --locked --quiet 2>&1 | tee "$log"
-rust=$(grep -oE '[0-9]+ passed' "$log" | awk '{ n += $1 } END { print n + 0 }')
+rust=$(number passed "$(cat "$log")")
 
 echo "== Building the package into .test/venv"
 scripts/venv.sh .test/venv "11 10 9 12 13" -r tests/requirements-dev.txt >/dev/null
 
 passed=0 failed=0 skipped=0
-count() { # LOG: adds up the last line of a run of pytest
-    local last
-    last=$(tail -n 1 "$1")
-    passed=$((passed + $(grep -oE '[0-9]+ passed' <<<"$last" | grep -oE '[0-9]+' || echo 0)))
-    skipped=$((skipped + $(grep -oE '[0-9]+ skipped' <<<"$last" | grep -oE '[0-9]+' || echo 0)))
-    failed=$((failed + $(grep -oE '[0-9]+ (failed|error)' <<<"$last" | grep -oE '[0-9]+' | awk '{ n += $1 } END { print n + 0 }')))
-}
 
 status=0
 echo "== Whole-system tests of rigging"
