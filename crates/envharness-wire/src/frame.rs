@@ -30,12 +30,20 @@ pub enum Op {
     Ping = 9,
     /// Load the target, once, in a worker that was not forked from a template.
     Load = 10,
+    /// A picture of the instance, as msgpack.
+    Render = 11,
 }
 
 /// The bit of `flags` of a request whose answer has the shape of the HTTP routes.
 pub const HTTP_SHAPE: u8 = 1;
 /// The bit of `flags` of [`Op::Open`] that asks for the session to run on the worker's main thread.
 pub const INLINE: u8 = 2;
+/// The bit of `flags` of a request whose payload and answer are msgpack.
+pub const MSGPACK: u8 = 4;
+/// The bit of `flags` of a reset or a step whose answer, and of a step whose action, are raw values of the contract's tensor
+/// spaces: an action is the bytes of its array; an answer is `reward: f64, length: u32, observation, info`, where a missing
+/// reward is NaN and `info` is a JSON object or nothing. The payload of a reset is JSON as ever.
+pub const TENSOR: u8 = 8;
 
 /// What a worker answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +64,10 @@ pub enum Answer {
 pub const DONE: u8 = 1;
 /// The bit of `flags` of an answer in which a NaN or an infinity became null.
 pub const NOT_FINITE: u8 = 2;
+/// The bit of `flags` of a raw answer whose episode came to an end of its own.
+pub const TERMINATED: u8 = 4;
+/// The bit of `flags` of a raw answer whose episode was cut off.
+pub const TRUNCATED: u8 = 8;
 
 /// The header of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
