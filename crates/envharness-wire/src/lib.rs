@@ -9,6 +9,7 @@ pub mod json;
 pub mod reply;
 mod request;
 pub mod rpc;
+pub mod v1;
 
 pub use code::Code;
 pub use request::{Refused, Request};
