@@ -29,6 +29,8 @@ pub struct Config {
     pub most_message: usize,
     /// After how long a session that no socket holds ends.
     pub session_timeout: Option<Duration>,
+    /// How long a session waits for its client to come back after its socket broke; only clients of `envharness.v1` do.
+    pub resume_timeout: Duration,
     /// After how long a socket without a message is closed, however alive.
     pub idle_timeout: Option<Duration>,
     /// How long a silent socket waits for a ping.
@@ -59,6 +61,7 @@ impl Default for Config {
             doors: Doors::default(),
             most_message: 100 * 1024 * 1024,
             session_timeout: Some(Duration::from_secs(3600)),
+            resume_timeout: Duration::from_secs(60),
             idle_timeout: None,
             ping_interval: Duration::from_secs(15),
             ping_timeout: Duration::from_secs(15),

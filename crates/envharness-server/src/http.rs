@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use envharness_wire::frame::{Answer, HTTP_SHAPE, Op};
 use envharness_wire::json::{JsonError, Outer, scan};
+use envharness_wire::v1::PROTOCOL;
 use http::header::{
     CONNECTION, CONTENT_TYPE, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, UPGRADE,
     WWW_AUTHENTICATE,
@@ -22,7 +23,7 @@ use crate::doors::protocols;
 use crate::live::Ended;
 use crate::server::Shared;
 use crate::socket::Socket;
-use crate::{mcp, pages, tasks, ws};
+use crate::{mcp, pages, tasks, trunk, ws};
 
 /// The header with the contract's digest.
 const CONTRACT_HEADER: &str = "x-envharness-contract";
@@ -271,8 +272,10 @@ fn upgrade(shared: &Arc<Shared>, client: IpAddr, mut request: Request<Incoming>)
     let Some(accept) = request.headers().get(SEC_WEBSOCKET_KEY).and_then(|key| accept_for(key.as_bytes())) else {
         return detail(StatusCode::BAD_REQUEST, "Sec-WebSocket-Key is not 16 bytes in base64");
     };
-    let chosen = protocols(request.headers()).find(|protocol| *protocol == "openenv").map(ToOwned::to_owned);
     let mcp = request.uri().path() == "/mcp";
+    let offered = |name: &str| protocols(request.headers()).any(|protocol| protocol == name);
+    let v1 = !mcp && offered(PROTOCOL);
+    let chosen = if v1 { Some(PROTOCOL) } else { offered("openenv").then_some("openenv") };
     let attach = request.uri().query().and_then(session_of);
     let upgraded = hyper::upgrade::on(&mut request);
     let (shared, digest) = (shared.clone(), shared.served().digest.clone());
@@ -281,6 +284,8 @@ fn upgrade(shared: &Arc<Shared>, client: IpAddr, mut request: Request<Incoming>)
         let Some(socket) = Socket::of(upgraded) else { return };
         if mcp {
             mcp::serve(shared, socket, client).await;
+        } else if v1 {
+            trunk::serve(shared, socket, client).await;
         } else {
             ws::serve(shared, socket, client, attach).await;
         }
@@ -290,8 +295,8 @@ fn upgrade(shared: &Arc<Shared>, client: IpAddr, mut request: Request<Incoming>)
     let headers = response.headers_mut();
     headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
     headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
-    for (name, value) in [(SEC_WEBSOCKET_ACCEPT, Some(accept)), (SEC_WEBSOCKET_PROTOCOL, chosen)] {
-        if let Some(value) = value.and_then(|value| HeaderValue::from_str(&value).ok()) {
+    for (name, value) in [(SEC_WEBSOCKET_ACCEPT, Some(accept.as_str())), (SEC_WEBSOCKET_PROTOCOL, chosen)] {
+        if let Some(value) = value.and_then(|value| HeaderValue::from_str(value).ok()) {
             headers.insert(name, value);
         }
     }

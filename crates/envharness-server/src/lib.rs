@@ -17,6 +17,7 @@ mod server;
 mod socket;
 mod tasks;
 mod trace;
+mod trunk;
 mod ws;
 
 pub use config::{Config, RunMode};
@@ -24,3 +25,4 @@ pub use doors::{Doors, Token};
 pub use proxy::Upstream;
 pub use served::{Origin, Served};
 pub use server::{Server, ServerError, ServerHandle};
+pub use socket::Place;

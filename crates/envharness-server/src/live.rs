@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use envharness_wire::frame::{Answer, DONE, NOT_FINITE, Op};
-use envharness_wire::json::push_string;
+use envharness_wire::json::{push_string, scan};
 use envharness_wire::{Code, reply};
-use envharness_worker::{Death, Failure, Reply, Session};
+use envharness_worker::{Asked, Death, Failure, Reply, Session};
 use serde_json::Value;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, OwnedMutexGuard, watch};
 
 use crate::served::Served;
 use crate::server::Shared;
@@ -34,13 +34,45 @@ pub(crate) struct Live {
     pub(crate) closing: AtomicBool,
     /// Whether it was made by a stock client of the Model Context Protocol.
     pub(crate) standard: AtomicBool,
-    session: tokio::sync::Mutex<Option<Session>>,
+    session: Arc<tokio::sync::Mutex<Option<Session>>>,
     death: Option<watch::Receiver<Option<Arc<Death>>>>,
     number: u32,
     touched: AtomicU64,
     episode: AtomicBool,
     told_not_finite: AtomicBool,
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
+}
+
+/// A request that an instance has, and the hold on it.
+pub(crate) struct Asking {
+    held: OwnedMutexGuard<Option<Session>>,
+    asked: Asked,
+    op: Op,
+    began: Instant,
+}
+
+impl Asking {
+    /// A number that the sessions of one worker share.
+    pub(crate) fn worker(&self) -> u32 {
+        self.held.as_ref().map_or(0, Session::worker)
+    }
+
+    /// Whether the answer is there.
+    pub(crate) fn is_answered(&self) -> bool {
+        matches!(self.asked, Asked::Answered(_))
+    }
+}
+
+/// A payload as the JSON of a trace: binary ones as their bytes in base64.
+fn traced(payload: &[u8]) -> std::borrow::Cow<'_, [u8]> {
+    use base64::Engine as _;
+    if payload.is_empty() {
+        return b"null"[..].into();
+    }
+    match std::str::from_utf8(payload) {
+        Ok(text) if scan(text).is_ok() => payload.into(),
+        _ => format!("{{\"base64\":\"{}\"}}", base64::engine::general_purpose::STANDARD.encode(payload)).into_bytes().into(),
+    }
 }
 
 /// A call that has no answer to pass on.
@@ -111,7 +143,7 @@ impl Ended {
 
 impl Live {
     /// Opens a session for a client.
-    pub(crate) async fn open(shared: &Arc<Shared>, client: IpAddr) -> Result<Arc<Self>, Ended> {
+    pub(crate) async fn open(shared: &Arc<Shared>, client: IpAddr, options: &[u8]) -> Result<Arc<Self>, Ended> {
         if shared.draining() {
             return Err(Ended { code: Code::Draining, message: "the server is about to end".into(), more: Vec::new(), fault: false });
         }
@@ -124,13 +156,13 @@ impl Live {
             }
         }
         let served = shared.served();
-        let session = served.host.open().await.map_err(|failure| Ended::of(failure, None))?;
+        let session = served.host.open(options).await.map_err(|failure| Ended::of(failure, None))?;
         let live = Arc::new(Self {
             id: uuid(),
             client,
             death: session.death(),
             number: session.number(),
-            session: tokio::sync::Mutex::new(Some(session)),
+            session: Arc::new(tokio::sync::Mutex::new(Some(session))),
             served,
             poke: Notify::new(),
             attached: AtomicBool::new(false),
@@ -186,8 +218,19 @@ impl Live {
 
     /// One request to the instance. Requests of one session wait for each other.
     pub(crate) async fn call(&self, op: Op, flags: u8, payload: &[u8]) -> Result<Reply, Ended> {
+        let held = self.session.clone().lock_owned().await;
+        let asked = self.ask(held, op, flags, payload)?;
+        self.answered(asked, payload).await
+    }
+
+    /// Sends a request at once, where no other runs.
+    pub(crate) fn try_ask(&self, op: Op, flags: u8, payload: &[u8]) -> Option<Result<Asking, Ended>> {
+        let held = self.session.clone().try_lock_owned().ok()?;
+        Some(self.ask(held, op, flags, payload))
+    }
+
+    fn ask(&self, mut held: OwnedMutexGuard<Option<Session>>, op: Op, flags: u8, payload: &[u8]) -> Result<Asking, Ended> {
         let began = Instant::now();
-        let mut held = self.session.lock().await;
         let Some(session) = held.as_mut() else {
             return Err(Ended {
                 code: Code::SessionError,
@@ -197,7 +240,38 @@ impl Live {
             });
         };
         self.touch();
-        let result = session.call(op, flags, payload).await;
+        let asked = session.ask(op, flags, payload);
+        Ok(Asking { held, asked, op, began })
+    }
+
+    /// The answer to what was sent; `payload` is for the trace.
+    pub(crate) async fn answered(&self, asking: Asking, payload: &[u8]) -> Result<Reply, Ended> {
+        let Asking { mut held, asked, op, began } = asking;
+        let result = match held.as_mut() {
+            Some(session) => session.answered(op, asked).await,
+            None => Err(Failure::Start("the session has ended".to_owned())),
+        };
+        self.settle(&mut held, op, began, payload, result)
+    }
+
+    /// The answer that was there at once.
+    pub(crate) fn answered_now(&self, asking: Asking, payload: &[u8]) -> Result<Reply, Ended> {
+        let Asking { mut held, asked, op, began } = asking;
+        let result = match asked {
+            Asked::Answered(reply) => Ok(reply),
+            Asked::Sent(_) => Err(Failure::Start("the answer is not there yet".to_owned())),
+        };
+        self.settle(&mut held, op, began, payload, result)
+    }
+
+    fn settle(
+        &self,
+        held: &mut Option<Session>,
+        op: Op,
+        began: Instant,
+        payload: &[u8],
+        result: Result<Reply, Failure>,
+    ) -> Result<Reply, Ended> {
         self.touch();
         let metrics = &self.shared.metrics;
         let reply = match result {
@@ -238,9 +312,7 @@ impl Live {
     fn trace(&self, op: Op, payload: &[u8], answer: &[u8]) {
         if let Some(tracer) = &self.shared.tracer {
             let name = format!("{op:?}").to_lowercase();
-            let data = if payload.is_empty() { b"null" } else { payload };
-            let answer = if answer.is_empty() { b"null" } else { answer };
-            tracer.event(&self.id, &name, &[("data", data), ("reply", answer)]);
+            tracer.event(&self.id, &name, &[("data", &traced(payload)), ("reply", &traced(answer))]);
         }
     }
 

@@ -41,7 +41,7 @@ pub(crate) async fn post(shared: &Arc<Shared>, client: IpAddr, headers: &HeaderM
     let id = call.id.clone().unwrap_or(Value::Null);
     let named = headers.get(SESSION_HEADER).and_then(|value| value.to_str().ok());
     if call.method == "initialize" {
-        return match Live::open(shared, client).await {
+        return match Live::open(shared, client, b"").await {
             Err(ended) => answer(&id, Err(refusal(&ended))),
             Ok(live) => {
                 live.standard.store(true, Ordering::Relaxed);
@@ -105,7 +105,7 @@ pub(crate) async fn call_in(shared: &Arc<Shared>, own: Option<&Arc<Live>>, clien
         "openenv/session/create" => {
             return match own {
                 Some(live) => Ok(json!({"session_id": live.id})),
-                None => match Live::open(shared, client).await {
+                None => match Live::open(shared, client, b"").await {
                     Ok(live) => Ok(json!({"session_id": live.id})),
                     Err(ended) => Err(refusal(&ended)),
                 },
@@ -165,7 +165,7 @@ fn result_of(reply: &Reply) -> Result<Value, Failure> {
 /// `WS /mcp`: a session on a socket that speaks bare JSON-RPC.
 pub(crate) async fn serve(shared: Arc<Shared>, socket: Socket, client: IpAddr) {
     let mut wire = Wire::new(&shared, socket);
-    let live = match wire.during(Live::open(&shared, client)).await {
+    let live = match wire.during(Live::open(&shared, client, b"")).await {
         None => return,
         Some(Ok(live)) => live,
         Some(Err(ended)) => {

@@ -99,6 +99,17 @@ impl Served {
     }
 }
 
+impl Served {
+    /// Whether actions and observations are single tensors each, which can travel raw.
+    pub(crate) fn is_tensor(&self) -> bool {
+        let kind = |schema: &Value, key: &str| {
+            let kind = schema["properties"][key]["x-space"]["kind"].as_str();
+            matches!(kind, Some("Box" | "Discrete" | "MultiDiscrete" | "MultiBinary"))
+        };
+        kind(&self.contract.action, "action") && kind(&self.contract.observation, "observation")
+    }
+}
+
 fn contract(origin: &Origin, name: &str, [action, observation, reset, state]: [&Value; 4]) -> Result<Contract, ContractError> {
     let contract = Contract {
         name: origin.package.clone().unwrap_or_else(|| name.to_owned()),

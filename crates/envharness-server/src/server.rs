@@ -1,6 +1,6 @@
 //! Listening, the shared state, the sweep, and the end.
 
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
@@ -15,11 +15,15 @@ use crate::live::Sessions;
 use crate::metrics::Metrics;
 use crate::proxy::Upstream;
 use crate::served::Served;
+use crate::socket::{Listener, Listening, Place, Stream, here, listen, listen_at};
 use crate::trace::Tracer;
+use crate::trunk::seat::Seats;
 use crate::ws::Pulse;
 
 /// Calls over HTTP that have an instance of their own at once.
 const MOST_PASSING: usize = 64;
+/// Bytes that a connection from this process holds in either direction.
+const MEMORY_BUFFER: usize = 1 << 20;
 /// Descriptors that are kept for what is not a client's connection.
 const SPARE_DESCRIPTORS: u64 = 512;
 
@@ -69,6 +73,7 @@ pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) metrics: Metrics,
     pub(crate) sessions: Sessions,
+    pub(crate) seats: Seats,
     pub(crate) pulses: Pulses,
     pub(crate) tracer: Option<Tracer>,
     pub(crate) upstream: Option<Upstream>,
@@ -127,7 +132,8 @@ impl Pulses {
 /// A server that listens and is about to serve.
 #[derive(Debug)]
 pub struct Server {
-    listener: TcpListener,
+    listening: Listening,
+    place: Place,
     config: Config,
 }
 
@@ -135,7 +141,7 @@ pub struct Server {
 #[derive(Debug, Clone)]
 pub struct ServerHandle {
     shared: Arc<Shared>,
-    address: SocketAddr,
+    place: Place,
 }
 
 impl Server {
@@ -144,21 +150,37 @@ impl Server {
     /// # Errors
     /// [`ServerError::Listen`]; [`ServerError::Open`] off loopback without a token, unless `insecure`.
     pub fn bind(mut config: Config, insecure: bool) -> Result<Self, ServerError> {
-        let name = format!("{}:{}", config.host, config.port);
+        let mut place = Place::of(&config.host, config.port);
+        let name = place.to_string();
         let failed = |source| ServerError::Listen { address: name.clone(), source };
-        let host = config.host.trim_matches(['[', ']']).to_owned();
-        let address = std::net::ToSocketAddrs::to_socket_addrs(&(host.as_str(), config.port)).map_err(failed)?.next();
-        let address = address.ok_or_else(|| failed(std::io::Error::from(std::io::ErrorKind::AddrNotAvailable)))?;
-        if !address.ip().is_loopback() && config.doors.token.is_none() && !insecure {
-            return Err(ServerError::Open { address: name });
+        let listening = match &mut place {
+            Place::Memory => Listening::Memory,
+            Place::Unix(path) => {
+                *path = std::path::absolute(&*path).map_err(failed)?;
+                listen_at(path).map_err(failed)?
+            }
+            Place::Net(host, port) => {
+                let address = std::net::ToSocketAddrs::to_socket_addrs(&(host.trim_matches(['[', ']']), *port)).map_err(failed)?.next();
+                let address = address.ok_or_else(|| failed(std::io::Error::from(std::io::ErrorKind::AddrNotAvailable)))?;
+                if !address.ip().is_loopback() && config.doors.token.is_none() && !insecure {
+                    return Err(ServerError::Open { address: name });
+                }
+                let listening = listen(address).map_err(failed)?;
+                if let Listening::Tcp(listener) = &listening {
+                    let bound = listener.local_addr().map_err(failed)?;
+                    (*host, *port) = (bound.ip().to_string(), bound.port());
+                    config.doors.bound = (!bound.ip().is_unspecified()).then_some(bound.ip());
+                }
+                if config.doors.bound.is_none() && config.doors.token.is_none() {
+                    tracing::warn!("everyone who reaches {name} can use this server");
+                }
+                listening
+            }
+        };
+        if !matches!(place, Place::Net(..)) {
+            config.doors.bound = Some(here().ip());
         }
-        let listener = listen(address).map_err(failed)?;
-        let bound = listener.local_addr().map_err(failed)?.ip();
-        config.doors.bound = (!bound.is_unspecified()).then_some(bound);
-        if config.doors.bound.is_none() && config.doors.token.is_none() {
-            tracing::warn!("everyone who reaches {name} can use this server");
-        }
-        Ok(Self { listener, config })
+        Ok(Self { listening, place, config })
     }
 
     /// The same address with other settings, for what is known only when the target is loaded.
@@ -173,12 +195,9 @@ impl Server {
     /// # Errors
     /// [`ServerError::Listen`], [`ServerError::Trace`].
     pub fn start(self, served: Option<Served>, upstream: Option<Upstream>, stats: &Stats) -> Result<ServerHandle, ServerError> {
-        let Self { listener, config } = self;
-        let name = format!("{}:{}", config.host, config.port);
-        let failed = |source| ServerError::Listen { address: name.clone(), source };
-        let address = listener.local_addr().map_err(failed)?;
-        listener.set_nonblocking(true).map_err(failed)?;
-        let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
+        let Self { listening, place, config } = self;
+        let failed = |source| ServerError::Listen { address: place.to_string(), source };
+        let listener = Listener::new(listening, &place).map_err(failed)?;
         let tracer = config
             .trace
             .as_deref()
@@ -186,6 +205,7 @@ impl Server {
         let shared = Arc::new(Shared {
             metrics: Metrics::new(stats),
             sessions: Sessions::default(),
+            seats: Seats::default(),
             pulses: Pulses::default(),
             tracer: tracer.transpose()?,
             upstream,
@@ -200,22 +220,12 @@ impl Server {
         });
         tokio::spawn(accept(shared.clone(), listener));
         tokio::spawn(sweep(Arc::downgrade(&shared)));
-        Ok(ServerHandle { shared, address })
+        Ok(ServerHandle { shared, place })
     }
 }
 
-/// Listens with room for a storm of connections.
-fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
-    use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with, sockopt};
-    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    sockopt::set_socket_reuseaddr(&socket, true)?;
-    bind(&socket, &address)?;
-    listen(&socket, 4096)?;
-    Ok(TcpListener::from(socket))
-}
-
-async fn accept(shared: Arc<Shared>, listener: tokio::net::TcpListener) {
+/// How connections are spoken to.
+fn http(shared: &Shared) -> hyper::server::conn::http1::Builder {
     let mut builder = hyper::server::conn::http1::Builder::new();
     builder
         .timer(TokioTimer::new())
@@ -223,6 +233,11 @@ async fn accept(shared: Arc<Shared>, listener: tokio::net::TcpListener) {
         .max_buf_size(32 * 1024)
         .max_headers(100)
         .half_close(false);
+    builder
+}
+
+async fn accept(shared: Arc<Shared>, listener: Listener) {
+    let builder = http(&shared);
     let most = i64::try_from(raise_descriptors().saturating_sub(SPARE_DESCRIPTORS)).unwrap_or(i64::MAX);
     loop {
         let accepted = tokio::select! {
@@ -242,20 +257,21 @@ async fn accept(shared: Arc<Shared>, listener: tokio::net::TcpListener) {
             tracing::warn!("{most} connections are open; no more are taken");
             continue;
         }
-        let _ = stream.set_nodelay(true);
-        let (held, builder, ip) = (Connection::new(&shared), builder.clone(), client_ip(peer));
-        tokio::spawn(async move {
-            let shared = held.0.clone();
-            let service = service_fn(move |request| {
-                let shared = shared.clone();
-                async move { Ok::<_, std::convert::Infallible>(crate::http::answer(shared, ip, request).await) }
-            });
-            if let Err(error) = builder.serve_connection(TokioIo::new(stream), service).with_upgrades().await {
-                tracing::trace!(client = %ip, "a connection ended: {error}");
-            }
-            drop(held);
-        });
+        tokio::spawn(carry(shared.clone(), builder.clone(), stream, client_ip(peer)));
     }
+}
+
+/// Speaks to one connection until its end, or until it is a WebSocket.
+async fn carry(shared: Arc<Shared>, builder: hyper::server::conn::http1::Builder, stream: Stream, ip: IpAddr) {
+    let held = Connection::new(&shared);
+    let service = service_fn(move |request| {
+        let shared = shared.clone();
+        async move { Ok::<_, std::convert::Infallible>(crate::http::answer(shared, ip, request).await) }
+    });
+    if let Err(error) = builder.serve_connection(TokioIo::new(stream), service).with_upgrades().await {
+        tracing::trace!(client = %ip, "a connection ended: {error}");
+    }
+    drop(held);
 }
 
 /// A v4 client of a v6 socket is that v4 client.
@@ -331,17 +347,27 @@ async fn sweep(shared: Weak<Shared>) {
 
 impl ServerHandle {
     /// Where it listens.
-    pub fn address(&self) -> SocketAddr {
-        self.address
+    pub fn place(&self) -> &Place {
+        &self.place
     }
 
-    /// Its URL.
+    /// Its URL; `unix:PATH` where it has none.
     pub fn url(&self) -> String {
-        let shown = match self.address.ip() {
-            ip if ip.is_unspecified() => IpAddr::from([127, 0, 0, 1]),
-            ip => ip,
-        };
-        format!("http://{}", SocketAddr::new(shown, self.address.port()))
+        match &self.place {
+            Place::Net(host, port) => {
+                let ip = host.parse::<IpAddr>().unwrap_or(here().ip());
+                let shown = if ip.is_unspecified() { here().ip() } else { ip };
+                format!("http://{}", SocketAddr::new(shown, *port))
+            }
+            other => other.to_string(),
+        }
+    }
+
+    /// A connection from this process. Must be called on the server's runtime.
+    pub fn connect(&self) -> tokio::io::DuplexStream {
+        let (near, far) = tokio::io::duplex(MEMORY_BUFFER);
+        tokio::spawn(carry(self.shared.clone(), http(&self.shared), Stream::Memory(far), here().ip()));
+        near
     }
 
     /// Open sessions.

@@ -48,6 +48,7 @@ pub(crate) struct Pulse {
 pub(crate) struct Wire {
     stream: WebSocketStream<Socket>,
     waiting: VecDeque<Message>,
+    closed: bool,
     pub(crate) pulse: Arc<Pulse>,
     shared: Arc<Shared>,
     /// hyper's count of the connection ended with the handshake.
@@ -74,7 +75,7 @@ impl Wire {
         pulse.heard.store(shared.now(), Ordering::Relaxed);
         pulse.spoke.store(shared.now(), Ordering::Relaxed);
         shared.pulses.add(&pulse);
-        Self { stream, waiting: VecDeque::new(), pulse, shared: shared.clone(), _connection: Connection::new(shared) }
+        Self { stream, waiting: VecDeque::new(), closed: false, pulse, shared: shared.clone(), _connection: Connection::new(shared) }
     }
 
     /// The next message, in the order in which they came.
@@ -104,6 +105,7 @@ impl Wire {
             match message {
                 Some(Ok(message)) if message.is_ping() || message.is_pong() => {}
                 Some(Ok(message)) if message.is_close() => {
+                    self.closed = message.as_close().is_some_and(|(code, _)| code == CloseCode::NORMAL_CLOSURE);
                     self.flush_close().await;
                     return Heard::Gone;
                 }
@@ -164,9 +166,23 @@ impl Wire {
         }
     }
 
+    /// Whether the other end has said goodbye, and not only gone.
+    pub(crate) fn was_closed(&self) -> bool {
+        self.closed
+    }
+
     /// Sends a text. False: it cannot be sent any more.
     pub(crate) async fn send(&mut self, text: Vec<u8>) -> bool {
-        let sent = tokio::time::timeout(SEND_TAKES, self.stream.send(Message::text(bytes::Bytes::from(text)))).await;
+        self.send_message(Message::text(bytes::Bytes::from(text))).await
+    }
+
+    /// Sends bytes. False: they cannot be sent any more.
+    pub(crate) async fn send_binary(&mut self, bytes: Vec<u8>) -> bool {
+        self.send_message(Message::binary(bytes::Bytes::from(bytes))).await
+    }
+
+    async fn send_message(&mut self, message: Message) -> bool {
+        let sent = tokio::time::timeout(SEND_TAKES, self.stream.send(message)).await;
         self.not_silent();
         matches!(sent, Ok(Ok(())))
     }
@@ -201,7 +217,7 @@ pub(crate) async fn serve(shared: Arc<Shared>, socket: Socket, client: IpAddr, a
                 return wire.close(CloseCode::NORMAL_CLOSURE, "").await;
             }
         },
-        None => match wire.during(Live::open(&shared, client)).await {
+        None => match wire.during(Live::open(&shared, client, b"")).await {
             Some(Ok(live)) => (live, true),
             Some(Err(ended)) => return refuse(&shared, &mut wire, &ended).await,
             None => return,

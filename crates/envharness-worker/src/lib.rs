@@ -21,6 +21,6 @@ pub use launcher::{Launch, Launcher, Process};
 pub use mode::{Limits, Memory, Mode};
 pub use native::NativeHost;
 pub use pool::{Pool, PoolConfig};
-pub use session::{Failure, Host, Reply, Session};
+pub use session::{Asked, Failure, Host, Reply, Session};
 pub use stats::Stats;
 pub use template::{Facts, Loaded, Schemas, Target};

@@ -172,13 +172,14 @@ impl Pool {
         *self.inner.template.lock().await = None;
     }
 
-    pub(crate) async fn open(&self, counted: bool) -> Result<PoolSession, Failure> {
+    pub(crate) async fn open(&self, counted: bool, options: &[u8]) -> Result<PoolSession, Failure> {
         let permit = self.permit(counted)?;
         let (worker, mode) = self.place().await?;
         let number = self.inner.numbers.fetch_add(1, Ordering::Relaxed) + 1;
         let mut session = PoolSession { pool: self.clone(), worker, number, mode, permit: Some(permit), open: true };
         let flags = if mode == Mode::Inline || mode == Mode::Process { INLINE } else { 0 };
-        let reply = session.call(Op::Open, flags, b"").await?;
+        let answer = session.ask(Op::Open, flags, options);
+        let reply = session.answered(Op::Open, answer).await?;
         if reply.kind != Answer::Ok {
             session.open = false;
             return Err(Failure::Factory(reply.payload));
@@ -465,12 +466,18 @@ pub struct PoolSession {
 }
 
 impl PoolSession {
-    pub(crate) async fn call(&mut self, op: Op, flags: u8, payload: &[u8]) -> Result<Reply, Failure> {
+    /// Sends a request; the answer is for [`PoolSession::answered`].
+    pub(crate) fn ask(&self, op: Op, flags: u8, payload: &[u8]) -> oneshot::Receiver<Reply> {
         let answer = self.worker.link.ask(op, flags, self.number, payload);
         if self.worker.is_dead() {
             // It died before it was asked: nobody would answer.
             self.worker.link.close();
         }
+        answer
+    }
+
+    /// Waits for an answer, within the limit of a step.
+    pub(crate) async fn answered(&mut self, op: Op, answer: oneshot::Receiver<Reply>) -> Result<Reply, Failure> {
         let reply = self.pool.wait(&self.worker, answer).await;
         match &reply {
             Ok(_) if op == Op::Reset => self.worker.proven.store(true, Ordering::Relaxed),
@@ -489,6 +496,11 @@ impl PoolSession {
 
     pub(crate) fn number(&self) -> u32 {
         self.number
+    }
+
+    /// A number that the sessions of one worker share.
+    pub(crate) fn worker(&self) -> u32 {
+        self.worker.number
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use envharness_wire::frame::{Answer, Op};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 use crate::death::Death;
 use crate::native::{NativeHost, NativeSession};
@@ -54,13 +54,18 @@ pub enum Host {
 }
 
 impl Host {
-    /// Makes an instance for a new session.
+    /// Makes an instance for a new session. `options` are nothing, or a JSON object of what the client asks of it.
     ///
     /// # Errors
     /// Any [`Failure`].
-    pub async fn open(&self) -> Result<Session, Failure> {
+    pub async fn open(&self, options: &[u8]) -> Result<Session, Failure> {
         match self {
-            Self::Pool(pool) => pool.open(true).await.map(Session::Pool),
+            Self::Pool(pool) => pool.open(true, options).await.map(Session::Pool),
+            Self::Native(_) if asks_for_pictures(options) => {
+                let told =
+                    serde_json::json!({"code": "FACTORY_ERROR", "message": "this environment draws nothing: it has no render modes"});
+                Err(Failure::Factory(Bytes::from(told.to_string())))
+            }
             Self::Native(host) => host.open().map(Session::Native),
         }
     }
@@ -71,7 +76,7 @@ impl Host {
     /// Any [`Failure`] but [`Failure::Capacity`].
     pub async fn open_passing(&self) -> Result<Session, Failure> {
         match self {
-            Self::Pool(pool) => pool.open(false).await.map(Session::Pool),
+            Self::Pool(pool) => pool.open(false, b"").await.map(Session::Pool),
             Self::Native(host) => Ok(Session::Native(host.open_passing())),
         }
     }
@@ -96,6 +101,11 @@ impl Host {
     }
 }
 
+fn asks_for_pictures(options: &[u8]) -> bool {
+    let options: serde_json::Value = serde_json::from_slice(options).unwrap_or_default();
+    !options["render_mode"].is_null()
+}
+
 /// A client's hold on one instance. Dropping it closes the instance.
 #[derive(Debug)]
 pub enum Session {
@@ -105,15 +115,50 @@ pub enum Session {
     Native(NativeSession),
 }
 
+/// A request that was sent.
+#[derive(Debug)]
+pub enum Asked {
+    /// A worker has it.
+    Sent(oneshot::Receiver<Reply>),
+    /// It is answered.
+    Answered(Reply),
+}
+
 impl Session {
+    /// Sends a request, whose answer [`Session::answered`] waits for. One at a time.
+    pub fn ask(&mut self, op: Op, flags: u8, payload: &[u8]) -> Asked {
+        match self {
+            Self::Pool(session) => Asked::Sent(session.ask(op, flags, payload)),
+            Self::Native(session) => Asked::Answered(session.call(op, flags, payload)),
+        }
+    }
+
+    /// The answer to the request that was sent.
+    ///
+    /// # Errors
+    /// [`Failure::Died`], [`Failure::TimedOut`].
+    pub async fn answered(&mut self, op: Op, asked: Asked) -> Result<Reply, Failure> {
+        match (self, asked) {
+            (_, Asked::Answered(reply)) => Ok(reply),
+            (Self::Pool(session), Asked::Sent(answer)) => session.answered(op, answer).await,
+            (Self::Native(_), Asked::Sent(answer)) => answer.await.map_err(|_| Failure::Start("nobody answers".to_owned())),
+        }
+    }
+
     /// One request.
     ///
     /// # Errors
     /// [`Failure::Died`], [`Failure::TimedOut`].
     pub async fn call(&mut self, op: Op, flags: u8, payload: &[u8]) -> Result<Reply, Failure> {
+        let asked = self.ask(op, flags, payload);
+        self.answered(op, asked).await
+    }
+
+    /// A number that the sessions of one worker share; those in this process have 0.
+    pub fn worker(&self) -> u32 {
         match self {
-            Self::Pool(session) => session.call(op, flags, payload).await,
-            Self::Native(session) => Ok(session.call(op, flags, payload)),
+            Self::Pool(session) => session.worker(),
+            Self::Native(_) => 0,
         }
     }
 
