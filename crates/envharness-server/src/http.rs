@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use envharness_wire::frame::{Answer, HTTP_SHAPE, Op};
+use envharness_wire::handshake::accept_for;
 use envharness_wire::json::{JsonError, Outer, scan};
 use envharness_wire::v1::PROTOCOL;
 use http::header::{
@@ -306,18 +307,6 @@ fn upgrade(shared: &Arc<Shared>, client: IpAddr, mut request: Request<Incoming>)
     response
 }
 
-fn accept_for(key: &[u8]) -> Option<String> {
-    use base64::Engine as _;
-    let engine = base64::engine::general_purpose::STANDARD;
-    if engine.decode(key).ok()?.len() != 16 {
-        return None;
-    }
-    let mut hash = sha1_smol::Sha1::new();
-    hash.update(key);
-    hash.update(b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11");
-    Some(engine.encode(hash.digest().bytes()))
-}
-
 /// The `session_id` of a query, percent-decoding included.
 fn session_of(query: &str) -> Option<String> {
     let value = query.split('&').find_map(|pair| pair.strip_prefix("session_id="))?;
@@ -340,12 +329,6 @@ fn session_of(query: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_handshake_of_rfc_6455() {
-        assert_eq!(accept_for(b"dGhlIHNhbXBsZSBub25jZQ==").as_deref(), Some("s3pPLMBiTxaQ9kYGzzhZRbK+xOo="));
-        assert_eq!(accept_for(b"short"), None);
-    }
 
     #[test]
     fn session_ids_of_queries() {

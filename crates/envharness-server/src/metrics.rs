@@ -36,6 +36,8 @@ pub(crate) struct Metrics {
     pub(crate) closed: Counter,
     pub(crate) steps: Counter,
     pub(crate) resets: Counter,
+    /// Sessions that a new socket took over.
+    pub(crate) resumed: Counter,
     /// Answers that were sent again.
     pub(crate) replayed: Counter,
     pub(crate) step_seconds: Histogram,
@@ -61,6 +63,7 @@ impl Metrics {
             closed: Counter::default(),
             steps: Counter::default(),
             resets: Counter::default(),
+            resumed: Counter::default(),
             replayed: Counter::default(),
             step_seconds: latency(),
             reset_seconds: latency(),
@@ -84,6 +87,7 @@ impl Metrics {
             registry.register("envharness_connections", "Open connections", metrics.connections.clone());
             registry.register("envharness_steps", "Steps that were answered", metrics.steps.clone());
             registry.register("envharness_resets", "Resets that were answered", metrics.resets.clone());
+            registry.register("envharness_sessions_resumed", "Sessions that went on after a broken connection", metrics.resumed.clone());
             registry.register("envharness_replayed", "Answers that were sent again after a broken connection", metrics.replayed.clone());
             registry.register("envharness_step_seconds", "From the request for a step to its answer", metrics.step_seconds.clone());
             registry.register("envharness_reset_seconds", "From the request for a reset to its answer", metrics.reset_seconds.clone());

@@ -5,6 +5,7 @@
 
 mod code;
 pub mod frame;
+pub mod handshake;
 pub mod json;
 pub mod reply;
 mod request;

@@ -22,7 +22,7 @@ use tokio_websockets::CloseCode;
 use self::outbox::Outbox;
 use self::run::Group;
 use self::seat::{Accepted, Seat, Task, contract_number};
-use crate::live::{Ended, Live};
+use crate::live::Live;
 use crate::server::Shared;
 use crate::socket::Socket;
 use crate::ws::{Heard, Wire};
@@ -199,7 +199,8 @@ impl Trunk {
             }
             let payload = message.slice(at);
             match op {
-                Op::Open | Op::Attach => self.open(header, payload, op == Op::Attach),
+                Op::Open => self.open(header, payload),
+                Op::Attach => self.attach(header, &payload),
                 Op::Close => self.close(header),
                 Op::Cancel => self.cancel(header),
                 Op::Contract => self.answer(header, 0, self.shared.served().contract.to_text().as_bytes()),
@@ -221,27 +222,14 @@ impl Trunk {
         self.answer(header, code.number(), &reply::error_data(code, message, more));
     }
 
-    /// Makes a session, or takes one over.
-    fn open(self: &Arc<Self>, header: Header, payload: Bytes, attach: bool) {
+    /// Makes a session; the key of one that is there gives that one.
+    fn open(self: &Arc<Self>, header: Header, payload: Bytes) {
         let trunk = self.clone();
         // It may take as long as a worker takes to start, and others must not wait.
         tokio::spawn(async move {
-            let options: Value = serde_json::from_slice(&payload).unwrap_or_default();
-            let Some(key) = options["key"].as_str().filter(|key| (32..=128).contains(&key.len())) else {
-                return trunk.refuse(header, Code::ProtocolError, "a session is opened with a `key` of 32 to 128 characters", &[]);
-            };
+            let Some((key, options)) = trunk.key_of(header, &payload) else { return };
             let shared = &trunk.shared;
-            let found = if attach {
-                shared.seats.find(key).ok_or_else(|| Ended {
-                    code: Code::SessionError,
-                    message: "there is no session of this key; it has ended, or the server is another".to_owned(),
-                    more: vec![("retryable", "false".to_owned())],
-                    fault: false,
-                })
-            } else {
-                shared.seats.open(shared, key, trunk.client, &environment_options(&options)).await
-            };
-            match found {
+            match shared.seats.open(shared, &key, trunk.client, &environment_options(&options)).await {
                 Ok(seat) => trunk.sit(header, &seat),
                 Err(mut ended) => {
                     if ended.code == Code::CapacityReached {
@@ -256,10 +244,35 @@ impl Trunk {
         });
     }
 
+    /// Takes a session over, before what follows in the same message is looked at.
+    fn attach(self: &Arc<Self>, header: Header, payload: &Bytes) {
+        let Some((key, _)) = self.key_of(header, payload) else { return };
+        match self.shared.seats.find(&key) {
+            Some(seat) => {
+                self.shared.metrics.resumed.inc();
+                self.sit(header, &seat);
+            }
+            None => {
+                let message = "there is no session of this key: it has ended, or the server is another";
+                self.refuse(header, Code::SessionError, message, &[("retryable", "false".to_owned())]);
+            }
+        }
+    }
+
+    fn key_of(&self, header: Header, payload: &Bytes) -> Option<(String, Value)> {
+        let options: Value = serde_json::from_slice(payload).unwrap_or_default();
+        let key = options["key"].as_str().filter(|key| (32..=128).contains(&key.len())).map(ToOwned::to_owned);
+        if key.is_none() {
+            self.refuse(header, Code::ProtocolError, "a session is opened with a `key` of 32 to 128 characters", &[]);
+        }
+        Some((key?, options))
+    }
+
     fn sit(self: &Arc<Self>, header: Header, seat: &Arc<Seat>) {
         let next = seat.hold(&self.outbox);
         locked(&self.seats).insert(seat.number, seat.clone());
-        let told = json!({"session": seat.number, "session_id": seat.live.id, "next": next, "digest": seat.live.served.digest});
+        let told = json!({"session": seat.number, "session_id": seat.live.id, "contract": seat.contract, "next": next,
+            "digest": seat.live.served.digest});
         let header = Header { session: seat.number, contract: seat.contract, ..header };
         self.answer(header, 0, told.to_string().as_bytes());
         if self.outbox.is_closed() {
