@@ -69,17 +69,21 @@ class AsyncSession:
             value = await method(**arguments) if session.reset_async else await self.on_thread(lambda: method(**arguments))
             return session.observed(value, flags)
         if op == frames.STATE:
-            return session.state()
+            return session.state(flags)
         if op == frames.OPEN:
-            return await self.open()
+            return await self.open(payload)
+        if op == frames.RENDER:
+            draw = session.render_call()
+            picture = await draw() if inspect.iscoroutinefunction(draw) else await self.on_thread(draw)
+            return session.drawn(picture)
         if op == frames.MCP:
             method, arguments, shape = session.mcp_call(payload)
             return frames.OK, 0, dumps(shape(await method(*arguments)))[0]
         return await self.close()
 
-    async def open(self):
+    async def open(self, payload):
         # A constructor may block; the pool is shared, since no call of an asynchronous class has a thread of its own.
-        answer = await self.worker.loop.run_in_executor(self.worker.pool, self.session.open)
+        answer = await self.worker.loop.run_in_executor(self.worker.pool, self.session.open, payload)
         enter = getattr(self.session.instance, "mcp_session", None)
         if callable(enter):
             self.stack = enter()

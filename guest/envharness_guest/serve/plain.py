@@ -2,12 +2,14 @@
 
 import dataclasses
 import inspect
+import sys
 import typing
 
 from .contract import ANY_OBJECT
+from . import packed
 from .errors import Invalid, LoadError
 from .jsontext import dump_plain, dumps, loads
-from .target import PydanticCodec
+from .target import Codec, PydanticCodec
 
 
 def codec_of(cls):
@@ -61,11 +63,8 @@ def is_struct(cls):
     return inspect.isclass(cls) and hasattr(cls, "__struct_fields__")
 
 
-class PlainCodec:
+class PlainCodec(Codec):
     """Reads an action into the class it is annotated with, and anything a step may return into a reply."""
-
-    validation_error = None
-    _tool_actions = None
 
     def __init__(self, action_cls, observation_cls, state_cls):
         self.action_cls, self.observation_cls, self.state_cls = action_cls, observation_cls, state_cls
@@ -80,33 +79,47 @@ class PlainCodec:
             from pydantic import ValidationError
 
             self.validation_error = ValidationError
+        # What no class reads may have its arrays.
+        self.lists = self._adapter is not None or self._decoder is not None
 
     def action(self, payload):
         if self._decoder is not None:
             return self._decoder(payload)
-        data = loads(payload)
+        return self.read(loads(payload))
+
+    def read(self, data):
+        if self._decoder is not None:
+            import msgspec
+
+            return msgspec.convert(data, self.action_cls)
         return self._adapter.validate_python(data) if self._adapter is not None else data
 
     def items(self, error):
         if hasattr(error, "errors"):
-            return error.json().encode()
+            return packed.items_of(error)
         # msgspec says where as in "Expected `int`, got `str` - at `$.n`".
         text, _, path = str(error).partition(" - at `$.")
         return dump_plain([{"type": "value_error", "loc": path.rstrip("`").split(".") if path else [], "msg": text, "input": None}])
 
-    def observation(self, value, http):
-        reply = as_reply(value)
+    def msgpack_observation(self, value):
+        reply = self.reply(value, False, kept_types())
+        return packed.write(reply), 1 if reply["done"] else 0
+
+    def msgpack_state(self, value):
+        return packed.write(self.state_fields(value, kept_types()))
+
+    def reply(self, value, http, kept=()):
+        reply = as_reply(value, kept)
         if http:
             reply["reward"] = None if reply["reward"] is None else float(reply["reward"])
             reply.setdefault("metadata", None)
         elif not reply.get("metadata"):
             reply.pop("metadata", None)
-        data, bad = dumps(reply)
-        return data, (1 if reply["done"] else 0) | (2 if bad else 0)
+        return reply
 
-    def state(self, value):
-        value = fields_of(value)
-        return dumps(value if value is not None else {})
+    def state_fields(self, value, kept=()):
+        value = fields_of(value, kept)
+        return value if value is not None else {}
 
     def schemas(self):
         observation = schema_of(self.observation_cls)
@@ -140,8 +153,14 @@ def schema_of(cls):
     return dict(ANY_OBJECT)
 
 
-def fields_of(value):
-    """The fields of a record as a mapping; other values as they are."""
+def kept_types():
+    """The types that msgpack has and JSON lacks."""
+    numpy = sys.modules.get("numpy")
+    return (bytes, bytearray) if numpy is None else (bytes, bytearray, numpy.ndarray)
+
+
+def fields_of(value, kept=()):
+    """The fields of a record as a mapping; other values as they are. Values of the types `kept` stay what they are."""
     if hasattr(value, "model_dump"):
         return value.model_dump()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -149,11 +168,13 @@ def fields_of(value):
     if is_struct(type(value)):
         import msgspec
 
+        if kept:
+            return msgspec.to_builtins(value, builtin_types=kept, enc_hook=packed.lacking)
         return msgspec.to_builtins(value)
     return value
 
 
-def as_reply(value):
+def as_reply(value, kept=()):
     """The members of a reply from what reset or step returned."""
     reward, done, metadata = None, False, None
     if isinstance(value, tuple):
@@ -166,17 +187,18 @@ def as_reply(value):
             value, reward, done = value
         elif len(value) == 2:
             value, metadata = value
-        inner = fields_of(value)
+        inner = fields_of(value, kept)
     else:
-        inner = fields_of(value)
+        inner = fields_of(value, kept)
         if isinstance(inner, dict):
             inner = dict(inner)
             reward, done, metadata = inner.pop("reward", None), inner.pop("done", False), inner.get("metadata")
-    if isinstance(inner, (str, int, float, bool, list)) or inner is None:
+    if isinstance(inner, (str, int, float, bool, list, *kept)) or inner is None:
         inner = {"value": inner}
     return {"observation": inner, "reward": reward, "done": bool(done), "metadata": metadata}
 
 
 def invalid(kind, loc, message, value):
     """The refusal of one field."""
-    return Invalid(dump_plain([{"type": kind, "loc": list(loc), "msg": message, "input": value}]))
+    # Not of our own making, so that it may hold a NaN, which JSON lacks.
+    return Invalid(dumps([{"type": kind, "loc": list(loc), "msg": message, "input": value}])[0])

@@ -2,28 +2,33 @@
 
 import inspect
 
-from . import frames
+from . import frames, packed
 from .errors import Failure, Invalid, text_of, trace_of
+from .frames import MSGPACK, TENSOR
 from .jsontext import dump_plain, loads
+from .plain import invalid
 from .target import Tasks, check_http_body, filtered, is_async, metadata_of
 
 
 class Session:
     """A client's hold on one instance. Each method gives `(kind, flags, payload)` and never raises."""
 
-    __slots__ = ("id", "target", "codec", "instance", "reset_async", "step_async", "stack", "_step")
+    __slots__ = ("id", "target", "codec", "instance", "reset_async", "step_async", "stack", "_step", "_step_raw")
 
     def __init__(self, target, id):
         self.target, self.codec, self.id = target, target.codec, id
         self.instance = self.stack = self._step = None
+        self._step_raw = self.no_tensors
         self.reset_async = self.step_async = False
 
-    def open(self):
-        """Makes the instance."""
-        self.instance = self.target.make()
+    def open(self, payload=b""):
+        """Makes the instance; the payload may name what it is to draw."""
+        self.instance = self.target.make((loads(payload) or {}).get("render_mode") if payload else None)
         cls = type(self.instance)
         self.reset_async, self.step_async = is_async(cls, "reset"), is_async(cls, "step")
         self._step = getattr(self.instance, "step", None)
+        if self.codec.tensors is not None:
+            self._step_raw = self.codec.tensors.stepper(self.instance)
         return frames.OK, 0, b""
 
     # What stands before and after the call of the environment's own method, so that both faces share it.
@@ -32,8 +37,14 @@ class Session:
         """The method to call and its keyword arguments."""
         instance = self.instance
         method = instance.reset_async if self.reset_async and hasattr(instance, "reset_async") else instance.reset
+        if flags & TENSOR:
+            self.tensors()
         if flags & frames.HTTP_SHAPE:
             arguments = check_http_body(payload, "reset")
+        elif flags & MSGPACK:
+            arguments = packed.read(payload, self.codec.lists) or {}
+            if not isinstance(arguments, dict):
+                raise invalid("dict_type", [], "Input should be a valid dictionary", None)
         else:
             arguments = loads(payload) if payload else {}
         return method, filtered(method, arguments)
@@ -41,7 +52,10 @@ class Session:
     def step_call(self, flags, payload):
         """The method to call, the action and further arguments."""
         if not flags & frames.HTTP_SHAPE:
-            action = self.codec.action(payload)
+            if flags & TENSOR:
+                action = self.tensors().action(payload)
+            else:
+                action = self.codec.msgpack_action(payload) if flags & MSGPACK else self.codec.action(payload)
             if self.step_async:
                 return getattr(self.instance, "step_async", None) or self._step, action, {}
             return self._step, action, {}
@@ -52,18 +66,31 @@ class Session:
         return method, action, filtered(method, body, skip=("action",))
 
     def observed(self, value, flags):
-        data, bits = self.codec.observation(value, flags & frames.HTTP_SHAPE)
+        if flags & TENSOR:
+            data, bits = self.tensors().observation(value)
+        elif flags & MSGPACK:
+            data, bits = self.codec.msgpack_observation(value)
+        else:
+            data, bits = self.codec.observation(value, flags & frames.HTTP_SHAPE)
         return frames.OK, bits, data
+
+    def tensors(self):
+        """How raw values are read and written; raises `Failure` where the spaces are no single tensors."""
+        return self.codec.tensors or self.no_tensors(b"")
+
+    def no_tensors(self, _):
+        raise Failure("NOT_AVAILABLE", "raw values are not to be had: " + self.codec.why_no_tensors())
 
     def step(self, flags, payload):
         """One step on this thread: the path that must be short."""
         try:
-            if flags:
-                method, action, arguments = self.step_call(flags, payload)
-                value = method(action, **arguments)
+            if not flags:
+                data, bits = self.codec.observation(self._step(self.codec.action(payload)), 0)
+            elif flags == TENSOR:
+                return self._step_raw(payload)
             else:
-                value = self._step(self.codec.action(payload))
-            data, bits = self.codec.observation(value, flags)
+                method, action, arguments = self.step_call(flags, payload)
+                return self.observed(method(action, **arguments), flags)
             return frames.OK, bits, data
         except BaseException as error:
             return self.failed(error)
@@ -75,15 +102,26 @@ class Session:
         except BaseException as error:
             return self.failed(error)
 
-    def state(self):
+    def state(self, flags=0):
         try:
             value = self.instance.state
             if inspect.ismethod(value):
                 value = value()
+            if flags & MSGPACK:
+                return frames.OK, 0, self.codec.msgpack_state(value)
             data, bad = self.codec.state(value)
             return frames.OK, frames.NOT_FINITE if bad else 0, data
         except BaseException as error:
             return self.failed(error)
+
+    def render_call(self):
+        """The method that draws; what it gives is for `drawn`. Raises `Failure` where there is none."""
+        if not hasattr(type(self.instance), "render"):
+            raise Failure("NOT_AVAILABLE", "this environment has no `render`")
+        return self.instance.render
+
+    def drawn(self, picture):
+        return frames.OK, 0, packed.write(picture)
 
     def close(self):
         """Closes the instance; what it raises is printed, not passed on."""

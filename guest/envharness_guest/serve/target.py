@@ -4,6 +4,7 @@ import functools
 import inspect
 import os
 
+from . import packed
 from .errors import Failure, Invalid, text_of
 from .jsontext import dump_plain, dumps, loads
 
@@ -19,6 +20,7 @@ class Target:
         self.max_sessions = facts.get("max_sessions")
         self.session_timeout = facts.get("session_timeout")
         self.mode = facts.get("mode")
+        self.render_modes_told = facts.get("render_modes")
 
     def environment_class(self):
         """The class of the instances, or None where only a call would tell."""
@@ -30,10 +32,26 @@ class Target:
     def factory_name(self):
         return getattr(self.factory, "__name__", str(self.factory))
 
-    def make(self):
+    def render_modes(self):
+        """What its instances may be told to draw: none where they cannot be told, None where they do not say."""
+        if self.render_modes_told is not None:
+            return self.render_modes_told
+        if not takes(self.factory, "render_mode"):
+            return []
+        return (getattr(self.environment_class(), "metadata", None) or {}).get("render_modes")
+
+    def make(self, render_mode=None):
         """A new instance; raises `Failure` with FACTORY_ERROR."""
+        options = {}
+        if render_mode is not None:
+            modes = self.render_modes()
+            if not isinstance(render_mode, str) or (modes is not None and render_mode not in modes):
+                there = "there are {}".format(", ".join(modes)) if modes else "this environment has none"
+                message = "there is no render mode {!r}: {}".format(render_mode, there)
+                raise Failure("FACTORY_ERROR", message, factory_name=self.factory_name())
+            options["render_mode"] = render_mode
         try:
-            instance = self.factory()
+            instance = self.factory(**options)
         except BaseException as error:
             name = self.factory_name()
             message = "Environment factory '{}' failed to create instance.".format(name)
@@ -71,13 +89,63 @@ def accepted(function):
     return frozenset(p.name for p in parameters)
 
 
+def takes(function, name):
+    """Whether a function names such an argument."""
+    try:
+        return name in (accepted(function) or ())
+    except (TypeError, ValueError):  # one without a signature
+        return False
+
+
 def filtered(method, arguments, skip=()):
     """The arguments that `method` takes; others are dropped, as the reference drops them."""
     names = accepted(getattr(method, "__func__", method))
     return {k: v for k, v in arguments.items() if (names is None or k in names) and k not in skip and k != "self"}
 
 
-class PydanticCodec:
+class Codec:
+    """How the values of an environment become bytes and back.
+
+    A codec has `action(payload)` for JSON and `read(value)` for a value that is read already, `reply(value, http)` for the members
+    of an answer and `state_fields(value)` for those of a state.
+    """
+
+    validation_error = None
+    #: The raw values of the spaces, where both are single tensors.
+    tensors = None
+    #: Whether arrays of msgpack come to `read` as lists, which is what models are written for.
+    lists = True
+
+    _tool_actions = None
+
+    def why_no_tensors(self):
+        """Which of the spaces is no single tensor."""
+        return "this environment has no spaces, so that its values are no tensors"
+
+    def msgpack_action(self, payload):
+        """The action of msgpack bytes."""
+        return self.read(packed.read(payload, self.lists))
+
+    def msgpack_observation(self, value):
+        """An observation as msgpack, with its flags."""
+        reply = self.reply(value, False)
+        return packed.write(reply), 1 if reply["done"] else 0
+
+    def msgpack_state(self, value):
+        return packed.write(self.state_fields(value))
+
+    def observation(self, value, http):
+        """An observation as the bytes of the reply, with its flags."""
+        reply = self.reply(value, http)
+        data, bad = dumps(reply)
+        return data, (1 if reply["done"] else 0) | (2 if bad else 0)
+
+    def state(self, value):
+        """A state as bytes, and whether something not finite became null."""
+        return dumps(self.state_fields(value))
+
+
+class PydanticCodec(Codec):
     """Values of an OpenEnv environment: its own pydantic models are the judge."""
 
     def __init__(self, action_cls, observation_cls, state_cls=None, reset_observation_cls=None):
@@ -101,8 +169,10 @@ class PydanticCodec:
 
     def action(self, payload):
         """The typed action of JSON bytes; raises pydantic's ValidationError."""
-        data = loads(payload)
-        if self._tool_actions is not None:
+        return self.read(loads(payload))
+
+    def read(self, data):
+        if self._tool_actions is not None and isinstance(data, dict):
             kind = data.get("type")
             cls = self._tool_actions.get(kind) if isinstance(kind, str) else None
             if cls is not None:
@@ -111,10 +181,10 @@ class PydanticCodec:
 
     def items(self, error):
         """A ValidationError as JSON bytes; a cause that is an exception becomes its text."""
-        return error.json().encode()
+        return packed.items_of(error)
 
-    def observation(self, value, http):
-        """An observation as the bytes of the reply, with its flags."""
+    def reply(self, value, http):
+        """The members of a reply."""
         inner = value.model_dump(exclude=_SIDE)
         reward, done, metadata = value.reward, value.done, getattr(value, "metadata", None)
         reply = {"observation": inner, "reward": reward, "done": done}
@@ -123,16 +193,12 @@ class PydanticCodec:
             reply["metadata"] = metadata or None
         elif metadata:
             reply["metadata"] = metadata
-        data, bad = dumps(reply)
-        return data, (1 if done else 0) | (2 if bad else 0)
+        return reply
 
-    def state(self, value):
-        """A state as bytes."""
+    def state_fields(self, value):
         if hasattr(value, "model_dump"):
-            value = value.model_dump()
-        else:
-            value = dict(value) if value else {}
-        return dumps(value)
+            return value.model_dump()
+        return dict(value) if value else {}
 
 
 class Tasks:

@@ -64,10 +64,12 @@ def perform(session, op, flags, payload):
     if op == frames.RESET:
         return session.reset(flags, payload)
     if op == frames.STATE:
-        return session.state()
+        return session.state(flags)
     try:
         if op == frames.OPEN:
-            return session.open()
+            return session.open(payload)
+        if op == frames.RENDER:
+            return session.drawn(run_coroutine(session.render_call()))
         if op == frames.MCP:
             from .jsontext import dumps
 
