@@ -83,5 +83,6 @@ pub(crate) const DESCRIPTOR: Descriptor = Descriptor {
     observation: observation_schema,
     state: schema::state,
     reset: schema::reset,
+    spaces: None,
     make: || Box::new(Echo::default()),
 };

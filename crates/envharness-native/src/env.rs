@@ -5,6 +5,8 @@ use std::fmt::Write as _;
 use envharness_spec::contract::Problem;
 use serde_json::{Map, Value};
 
+use crate::tensor::{self, RawOutcome};
+
 /// What a reset or a step gives.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
@@ -58,4 +60,17 @@ pub trait Env: Send {
 
     /// The state of the episode, a JSON object.
     fn state(&self) -> Vec<u8>;
+
+    /// Begins an episode and writes its first observation as raw bytes, of which there are as many as the descriptor's
+    /// `spaces` say. An environment without `spaces` cannot do it.
+    fn reset_raw(&mut self, args: &ResetArgs, observation: &mut [u8]) -> Result<RawOutcome, EnvError> {
+        let _ = (args, observation);
+        Err(tensor::unsupported())
+    }
+
+    /// Takes one action of raw bytes and writes the observation, as [`Env::reset_raw`] does. It does not allocate.
+    fn step_raw(&mut self, action: &[u8], observation: &mut [u8]) -> Result<RawOutcome, EnvError> {
+        let _ = (action, observation);
+        Err(tensor::unsupported())
+    }
 }

@@ -111,5 +111,6 @@ pub(crate) const DESCRIPTOR: Descriptor = Descriptor {
     observation: observation_schema,
     state: schema::state,
     reset: schema::reset,
+    spaces: None,
     make: || Box::new(GridWorld::default()),
 };

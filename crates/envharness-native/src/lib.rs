@@ -1,7 +1,7 @@
 //! Environments written in Rust, and the trait behind them.
 //!
 //! An [`Env`] is one instance of an environment: `reset`, `step` and `state` over JSON bytes, as
-//! they travel on the wire. A [`Descriptor`] is the kind: its name, the JSON Schemas of what it
+//! they travel on the wire, and where its values are single tensors `reset_raw` and `step_raw` over the bytes of those. A [`Descriptor`] is the kind: its name, the JSON Schemas of what it
 //! takes and gives, and how to make an instance. A server hosts them without any Python; a test or a
 //! benchmark uses them as environments that cost next to nothing.
 //!
@@ -28,6 +28,7 @@ mod grid_world;
 mod random;
 mod registry;
 mod schema;
+mod tensor;
 
 pub use cartpole::{CartPole, MAX_STEPS, Transition};
 pub use echo::Echo;
@@ -36,3 +37,4 @@ pub use envharness_spec::contract::{Loc, Problem};
 pub use grid_world::GridWorld;
 pub use random::SplitMix64;
 pub use registry::{Descriptor, all, find};
+pub use tensor::{DType, RawOutcome, TensorSpace, TensorSpaces};

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::env::Env;
+use crate::tensor::TensorSpaces;
 use crate::{cartpole, echo, grid_world};
 
 /// A kind of environment: what a server tells of it, and how to make one.
@@ -24,6 +25,8 @@ pub struct Descriptor {
     pub state: fn() -> Value,
     /// The schema of the reset arguments.
     pub reset: fn() -> Value,
+    /// The raw values of its actions and observations, where both are single tensors.
+    pub spaces: Option<fn() -> TensorSpaces>,
     /// Makes an instance.
     pub make: fn() -> Box<dyn Env>,
 }

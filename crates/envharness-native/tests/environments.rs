@@ -136,3 +136,27 @@ fn grid_world_ends_at_the_goal_and_has_walls() {
     let (again, ..) = step(&mut *env, &json!({"action": "LEFT"})).expect("a step");
     assert_eq!((&again["x"], &again["y"]), (&json!(0), &json!(0)));
 }
+
+#[test]
+fn spaces_are_told_where_values_are_single_tensors() {
+    for descriptor in all() {
+        let mut env = (descriptor.make)();
+        let spaces = descriptor.spaces.map(|spaces| spaces());
+        let schemas = [(descriptor.action)(), (descriptor.observation)()];
+        let Some(spaces) = spaces else {
+            let failed = Err(EnvError::Failed("this environment has no raw values".into()));
+            assert_eq!(env.reset_raw(&ResetArgs::default(), &mut []), failed);
+            assert_eq!(env.step_raw(b"", &mut []), failed);
+            continue;
+        };
+        for (space, schema, key) in [(spaces.action, &schemas[0], "action"), (spaces.observation, &schemas[1], "observation")] {
+            let told = &schema["properties"][key]["x-space"];
+            assert_eq!(told["dtype"], space.dtype.name(), "{}", descriptor.name);
+            assert_eq!(told.get("shape").unwrap_or(&json!([])), &json!(space.shape));
+        }
+        let mut seen = vec![0; spaces.observation.bytes()];
+        env.reset_raw(&ResetArgs::default(), &mut seen).expect("a reset");
+        env.step_raw(&vec![0; spaces.action.bytes()], &mut seen).expect("a step");
+    }
+    assert!(find("cartpole").is_some_and(|descriptor| descriptor.spaces.is_some()));
+}

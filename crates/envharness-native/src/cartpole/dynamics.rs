@@ -15,8 +15,8 @@ const POLE_MASS_LENGTH: f64 = POLE_MASS * LENGTH;
 const FORCE: f64 = 10.0;
 /// Seconds between two states.
 const TAU: f64 = 0.02;
-const THETA_LIMIT: f64 = 12.0 * 2.0 * PI / 360.0;
-const X_LIMIT: f64 = 2.4;
+pub(super) const THETA_LIMIT: f64 = 12.0 * 2.0 * PI / 360.0;
+pub(super) const X_LIMIT: f64 = 2.4;
 /// An episode begins within this distance of zero, in every number.
 const START: f64 = 0.05;
 

@@ -11,12 +11,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 pub use dynamics::{CartPole, MAX_STEPS, Transition};
+use dynamics::{THETA_LIMIT, X_LIMIT};
 
 use crate::action::{self, ActionSchema, Choice, Metadata};
 use crate::env::{Env, EnvError, Outcome, ResetArgs};
 use crate::episode::{Episode, NoMetadata};
 use crate::registry::Descriptor;
 use crate::schema;
+use crate::tensor::{self, DType, RawOutcome, TensorSpace, TensorSpaces};
 
 /// [`CartPole`] behind the JSON of the wire.
 #[derive(Debug, Default)]
@@ -60,16 +62,60 @@ impl Env for CartPoleEnv {
     fn state(&self) -> Vec<u8> {
         self.episode.to_json()
     }
+
+    fn reset_raw(&mut self, args: &ResetArgs, observation: &mut [u8]) -> Result<RawOutcome, EnvError> {
+        tensor::check_room(observation, SPACES.observation)?;
+        tensor::write_f32(self.pole.reset(args.seed), observation);
+        self.episode = Episode::begin(args);
+        Ok(RawOutcome::BEGUN)
+    }
+
+    fn step_raw(&mut self, action: &[u8], observation: &mut [u8]) -> Result<RawOutcome, EnvError> {
+        tensor::check_room(observation, SPACES.observation)?;
+        let Transition { observation: seen, reward, terminated, truncated } = self.pole.step_action(choice(action)?)?;
+        self.episode.step_count += 1;
+        tensor::write_f32(seen, observation);
+        Ok(RawOutcome { reward, terminated, truncated })
+    }
+}
+
+const SPACES: TensorSpaces = TensorSpaces {
+    action: TensorSpace { dtype: DType::I64, shape: &[] },
+    observation: TensorSpace { dtype: DType::F32, shape: &[4] },
+};
+
+/// The action of its bytes, a number of Gymnasium's `Discrete(2)`.
+fn choice(action: &[u8]) -> Result<usize, EnvError> {
+    let Ok(bytes) = <[u8; 8]>::try_from(action) else {
+        return Err(tensor::refused("Discrete(2)", json!(format!("{} bytes in the place of 8", action.len()))));
+    };
+    match i64::from_le_bytes(bytes) {
+        0 => Ok(0),
+        1 => Ok(1),
+        other => Err(tensor::refused("Discrete(2)", json!(other))),
+    }
 }
 
 static SCHEMA: ActionSchema = LazyLock::new(|| Validator::compile(&action_schema()));
 
 fn action_schema() -> Value {
-    schema::action("CartPoleAction", &[("action", json!({"enum": [0, 1], "title": "Action", "type": "integer"}))])
+    schema::action("CartPoleAction", &[("action", json!({
+        "enum": [0, 1], "title": "Action", "type": "integer",
+        "x-space": {"kind": "Discrete", "n": 2, "start": 0, "dtype": "int64"}
+    }))])
 }
 
 fn observation_schema() -> Value {
-    let floats = json!({"items": {"type": "number"}, "maxItems": 4, "minItems": 4, "title": "Observation", "type": "array"});
+    // As Gymnasium has them: twice the limits, so that the observation that ends an episode is within them.
+    #[expect(clippy::cast_possible_truncation, reason = "the bounds are float32, as in Gymnasium")]
+    let [x, theta] = [X_LIMIT, THETA_LIMIT].map(|limit| f64::from((limit * 2.0) as f32));
+    let floats = json!({
+        "items": {"type": "number"}, "maxItems": 4, "minItems": 4, "title": "Observation", "type": "array",
+        "x-space": {
+            "kind": "Box", "shape": [4], "dtype": "float32",
+            "low": [-x, "-inf", -theta, "-inf"], "high": [x, "inf", theta, "inf"]
+        }
+    });
     let flag = |title: &str| json!({"title": title, "type": "boolean"});
     schema::observation(
         "CartPoleObservation",
@@ -86,5 +132,6 @@ pub(crate) const DESCRIPTOR: Descriptor = Descriptor {
     observation: observation_schema,
     state: schema::state,
     reset: schema::reset,
+    spaces: Some(|| SPACES),
     make: || Box::new(CartPoleEnv::default()),
 };

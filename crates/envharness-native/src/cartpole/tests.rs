@@ -232,3 +232,50 @@ fn the_wire_carries_what_the_dynamics_give() {
     assert_eq!(state["episode_id"], "e");
     assert!(state["step_count"].as_u64().is_some_and(|steps| steps > 5));
 }
+
+#[test]
+fn a_raw_episode_is_that_of_the_wire() {
+    let (mut raw, mut wire) = (CartPoleEnv::default(), CartPoleEnv::default());
+    let mut seen = [0; 16];
+    for seed in 0..20 {
+        let args = ResetArgs { seed: Some(seed), episode_id: Some("e".into()), ..ResetArgs::default() };
+        let mut told = wire.reset(&args).expect("a reset");
+        let mut outcome = raw.reset_raw(&args, &mut seen).expect("a reset");
+        for step in 0_i64..600 {
+            let value: Value = serde_json::from_slice(&told.observation).expect("JSON");
+            let floats: [f32; 4] = serde_json::from_value(value["observation"].clone()).expect("floats");
+            assert_eq!(floats.map(f32::to_le_bytes).as_flattened(), seen);
+            assert_eq!((json!(outcome.terminated), json!(outcome.truncated)), (value["terminated"].clone(), value["truncated"].clone()));
+            assert_eq!((Some(outcome.reward), outcome.terminated || outcome.truncated), (told.reward, told.done));
+            assert_eq!(raw.state(), wire.state());
+            if told.done {
+                break;
+            }
+            let action = (step ^ (step >> 2)) & 1;
+            told = wire.step(json!({"action": action}).to_string().as_bytes()).expect("a step");
+            outcome = raw.step_raw(&action.to_le_bytes(), &mut seen).expect("a step");
+        }
+        assert!(told.done);
+    }
+}
+
+#[test]
+fn raw_bytes_that_are_no_action_are_refused_and_change_nothing() {
+    let mut env = CartPoleEnv::default();
+    let mut seen = [0; 16];
+    env.reset_raw(&ResetArgs::default(), &mut seen).expect("a reset");
+    let (before, state) = (seen, env.state());
+    for (action, input) in [
+        (&2_i64.to_le_bytes()[..], json!(2)),
+        (&(-1_i64).to_le_bytes()[..], json!(-1)),
+        (b"\0\0\0\0", json!("4 bytes in the place of 8")),
+        (b"", json!("0 bytes in the place of 8")),
+        (b"\0\0\0\0\0\0\0\0\0", json!("9 bytes in the place of 8")),
+    ] {
+        let Err(EnvError::Invalid(problems)) = env.step_raw(action, &mut seen) else { panic!("{action:?}") };
+        assert_eq!(json!(problems), json!([{"type": "value_error", "loc": ["action"], "msg": "Value is not in Discrete(2)", "input": input}]));
+    }
+    assert!(matches!(env.step_raw(&[0; 8], &mut [0; 15]), Err(EnvError::Failed(_))));
+    assert!(matches!(env.reset_raw(&ResetArgs::default(), &mut [0; 20]), Err(EnvError::Failed(_))));
+    assert_eq!((seen, env.state()), (before, state));
+}
