@@ -1,10 +1,12 @@
 //! The extension module `envharness._native`: conversions between Python and the rig, and no policy.
 
+mod client;
 mod context;
 mod convert;
 mod rig;
 mod serve;
 mod spec;
+mod vector;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -60,6 +62,8 @@ fn after_fork_in_child() {
 #[pymodule(gil_used = false)]
 mod _native {
     #[pymodule_export]
+    use super::client::{ClientSession, Endpoint, Port, close_connections, forget_connections};
+    #[pymodule_export]
     use super::context::{Context, Process};
     #[pymodule_export]
     use super::rig::Rig;
@@ -67,6 +71,8 @@ mod _native {
     use super::serve::Server;
     #[pymodule_export]
     use super::spec::{Lock, Spec};
+    #[pymodule_export]
+    use super::vector::ClientVector;
     #[pymodule_export]
     use super::{CancelToken, after_fork_in_child, after_fork_in_parent, before_fork, cli_main};
 

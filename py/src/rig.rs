@@ -38,6 +38,12 @@ fn lock_request(mode: &str) -> PyResult<LockRequest> {
 
 #[pymethods]
 impl Rig {
+    /// The guest's folder.
+    #[getter]
+    fn guest(&self) -> PyResult<PathBuf> {
+        self.inner().guest().map_err(|error| Failure::Rig(error).into())
+    }
+
     /// Reads the settings; `caller` is the interpreter to prefer.
     #[new]
     fn new(py: Python<'_>, caller: PathBuf) -> PyResult<Self> {

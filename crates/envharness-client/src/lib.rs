@@ -26,4 +26,4 @@ pub use session::{Opening, Session, capacity, close_all, contract, encoding_for,
 pub use settings::{Proxy, Settings, Speech};
 pub use stream::{Dialer, add_dialer, remove_dialer};
 pub use trunk::{Seat, Trunk};
-pub use vector::{Bell, Vector};
+pub use vector::{Bell, Outcomes, Vector};

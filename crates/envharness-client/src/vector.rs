@@ -117,10 +117,21 @@ impl Vector {
         }
     }
 
+    /// Where outcomes arrive.
+    pub fn outcomes(&self) -> Outcomes {
+        Outcomes(self.basket.clone())
+    }
+}
+
+/// The outcomes of a vector, for whoever waits for them.
+#[derive(Debug, Clone)]
+pub struct Outcomes(Arc<Basket>);
+
+impl Outcomes {
     /// Takes what is ready when there are `least` outcomes, or when the time is over. False in place of waiting on: `go_on` said so.
     pub fn wait(&self, least: usize, timeout: Option<Duration>, go_on: &mut dyn FnMut() -> bool) -> Vec<(u32, Outcome)> {
         let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let mut ready = self.basket.locked();
+        let mut ready = self.0.locked();
         loop {
             if ready.outcomes.len() >= least {
                 return std::mem::take(&mut ready.outcomes);
@@ -130,21 +141,21 @@ impl Vector {
             if slice.is_zero() {
                 return std::mem::take(&mut ready.outcomes);
             }
-            let (held, over) = self.basket.changed.wait_timeout(ready, slice).unwrap_or_else(PoisonError::into_inner);
+            let (held, over) = self.0.changed.wait_timeout(ready, slice).unwrap_or_else(PoisonError::into_inner);
             ready = held;
             if over.timed_out() {
                 drop(ready);
                 if !go_on() {
                     return Vec::new();
                 }
-                ready = self.basket.locked();
+                ready = self.0.locked();
             }
         }
     }
 
     /// Rings the bell once when there are `least` outcomes; at once, where there are.
     pub fn ring(&self, least: usize, bell: Bell) {
-        let mut ready = self.basket.locked();
+        let mut ready = self.0.locked();
         ready.wanted = least;
         if ready.outcomes.len() < least {
             ready.bell = Some(bell);
@@ -156,7 +167,7 @@ impl Vector {
 
     /// Takes what is ready.
     pub fn take(&self) -> Vec<(u32, Outcome)> {
-        std::mem::take(&mut self.basket.locked().outcomes)
+        std::mem::take(&mut self.0.locked().outcomes)
     }
 }
 

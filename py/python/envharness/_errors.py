@@ -11,6 +11,15 @@
     │   └── CommandError                a command that failed, with its Result
     │       └── CommandTimeout (TimeoutError)
     ├── ServeError                      a target that cannot be served
+    ├── ClientError                     a call to a server that has no answer
+    │   ├── ConnectError (ConnectionError)
+    │   ├── SessionLost (ConnectionError)
+    │   ├── RequestTimeout (TimeoutError)
+    │   ├── Saturated                   no session is free
+    │   ├── InvalidAction (ValueError)  the action does not fit
+    │   ├── EnvironmentFailed           the environment raised
+    │   ├── ContractMismatch
+    │   └── ProtocolError
     ├── TransferError (OSError)
     ├── CallError (TypeError)           a function or value that cannot travel
     └── RemoteError                     an exception inside that has no twin here
@@ -18,7 +27,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from envharness._result import Result
@@ -113,6 +123,77 @@ class ServeError(EnvHarnessError):
     """A target that cannot be served; the details hold the traceback of its own code, where there is one."""
 
 
+class ClientError(EnvHarnessError):
+    """A call to a server that has no answer.
+
+    Attributes:
+        code: The server's code, such as ``WORKER_DIED``; None where the server told nothing.
+        retryable: Whether the same call, in a new session, may well succeed.
+        data: What else the server told, by name.
+    """
+
+    code: str | None = None
+    retryable: bool = False
+    data: dict[str, Any] = {}  # noqa: RUF012
+
+
+class ConnectError(ClientError, ConnectionError):
+    """There is no connection to the server."""
+
+
+class SessionLost(ClientError, ConnectionError):
+    """The session is gone: its worker or its server ended, or the connection broke and could not be made again in time.
+
+    ``reset()`` begins an episode in a new one.
+    """
+
+
+class RequestTimeout(ClientError, TimeoutError):
+    """No answer in time. The session lives on; a step that was under way may have been taken."""
+
+
+class Saturated(ClientError):
+    """No session is free.
+
+    Attributes:
+        retry_after: After how many seconds it is worth another try, or None.
+        active: Sessions in use, or None.
+        limit: Sessions that may be in use, or None.
+    """
+
+    retry_after: float | None = None
+    active: int | None = None
+    limit: int | None = None
+
+
+class InvalidAction(ClientError, ValueError):
+    """The action, or the arguments of a reset, do not fit the environment's models.
+
+    Attributes:
+        errors: What does not fit, as pydantic tells it: a list of mappings with ``loc``, ``msg``, ``type`` and ``input``.
+    """
+
+    errors: list[dict[str, Any]] = []  # noqa: RUF012
+
+
+class EnvironmentFailed(ClientError):
+    """The environment's own code raised.
+
+    Attributes:
+        exception: The name of the exception's type, where the server tells it.
+    """
+
+    exception: str | None = None
+
+
+class ContractMismatch(ClientError):
+    """The server serves another contract than the client was written for."""
+
+
+class ProtocolError(ClientError):
+    """What came from the server is not the protocol."""
+
+
 class TransferError(EnvHarnessError, OSError):
     """A file that could not be uploaded or downloaded."""
 
@@ -163,4 +244,69 @@ def from_native(kind: str, message: str, details: list[str], hint: str | None, o
     error = _KINDS[kind](message, hint=hint, details=details)
     if isinstance(error, CommandTimeout):
         error.output = output
+    return error
+
+
+_OF_CODES = {
+    "VALIDATION_ERROR": InvalidAction,
+    "EXECUTION_ERROR": EnvironmentFailed,
+    "FACTORY_ERROR": EnvironmentFailed,
+    "CAPACITY_REACHED": Saturated,
+    "WORKER_DIED": SessionLost,
+    "STEP_TIMEOUT": SessionLost,
+    "SESSION_ERROR": SessionLost,
+    "DRAINING": SessionLost,
+    "IDLE_TIMEOUT": SessionLost,
+    "CONTRACT_MISMATCH": ContractMismatch,
+    "DEADLINE_EXCEEDED": RequestTimeout,
+    "PROTOCOL_ERROR": ProtocolError,
+    "SEQUENCE_ERROR": ProtocolError,
+}
+
+_OF_KINDS = {
+    "address": ConnectError,
+    "connect": ConnectError,
+    "lost": SessionLost,
+    "timeout": RequestTimeout,
+    "protocol": ProtocolError,
+    "contract": ContractMismatch,
+}
+
+
+def from_client(kind: str, message: str, hint: str | None, code: str | None, data: str | None) -> EnvHarnessError:
+    """Makes the exception for a failure of the native client.
+
+    Args:
+        kind: Its kind there.
+        message: What is wrong.
+        hint: What to do about it.
+        code: The server's code.
+        data: What the server told, as JSON.
+    """
+    if kind == "not-available" or code == "NOT_AVAILABLE":
+        return NotAvailableError(message, hint=hint)
+    if kind != "server":
+        return _OF_KINDS.get(kind, ClientError)(message, hint=hint)
+    told = json.loads(data or "{}")
+    cls = _OF_CODES.get(code or "", ClientError)
+    details = []
+    if cls is InvalidAction:
+        details = [f"{'.'.join(map(str, item.get('loc', ())))}: {item.get('msg', '')}" for item in told.get("errors", [])[:8]]
+    if told.get("cause"):
+        details.append(str(told["cause"]))
+    if told.get("last_output"):
+        details.extend(str(told["last_output"]).splitlines()[-8:])
+    error = cls(message, hint=hint, details=details)
+    error.code, error.data = code, told
+    error.retryable = bool(told.get("retryable", cls is Saturated))
+    if isinstance(error, Saturated):
+        error.retry_after = told.get("retry_after")
+        error.active, error.limit = told.get("active_sessions"), told.get("max_sessions")
+        error.hint = hint or "wait for a free session by `wait=`, or serve more by `--max-sessions`"
+    elif isinstance(error, InvalidAction):
+        error.errors = told.get("errors", [])
+    elif isinstance(error, EnvironmentFailed):
+        error.exception = told.get("exception")
+    elif isinstance(error, SessionLost):
+        error.hint = hint or "reset() begins an episode in a new session"
     return error

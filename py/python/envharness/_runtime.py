@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import importlib
 import os
 import sys
 import warnings
+from types import ModuleType
 
 from envharness import _native
 from envharness._errors import EnvHarnessWarning
@@ -41,3 +45,15 @@ def warn(message: str) -> None:
     while frame is not None and frame.f_globals.get("__name__", "").startswith("envharness."):
         level, frame = level + 1, frame.f_back
     warnings.warn(message, EnvHarnessWarning, stacklevel=level)
+
+
+@functools.cache
+def guest_module(name: str) -> ModuleType:
+    """A module of the guest: one source for both sides of a wire, loaded from the store."""
+    folder = str(rig().guest)
+    sys.path.insert(0, folder)
+    try:
+        return importlib.import_module(f"envharness_guest.{name}")
+    finally:
+        with contextlib.suppress(ValueError):
+            sys.path.remove(folder)

@@ -1,0 +1,156 @@
+"""Actions to bytes and replies to values, by the types that a client was given."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+from envharness._errors import ProtocolError
+from envharness.client._result import StepResult
+
+_ENVELOPE = ("observation", "reward", "done", "metadata")
+
+
+def loads(data: bytes) -> Any:
+    """JSON as a value, NaN and infinities included.
+
+    Raises:
+        ProtocolError: It is none.
+    """
+    try:
+        return json.loads(data)
+    except ValueError as error:
+        raise ProtocolError(f"an answer is no JSON: {error}") from None
+
+
+def dumps(value: Any) -> bytes:
+    """A value as JSON."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, default=_default).encode()
+
+
+def _default(value: Any) -> Any:
+    """What JSON has no word for: numpy's values, and types that say how they become JSON."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if hasattr(value, "to_json"):
+        return value.to_json()
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    if isinstance(value, (set, frozenset)):
+        return list(value)
+    if isinstance(value, bytes):
+        return value.decode()
+    raise TypeError(f"a {type(value).__name__} cannot become JSON")
+
+
+def is_pydantic(cls: Any) -> bool:
+    """Whether a class is a pydantic model."""
+    return isinstance(cls, type) and hasattr(cls, "__pydantic_validator__")
+
+
+def is_struct(cls: Any) -> bool:
+    """Whether a class is a msgspec struct."""
+    return isinstance(cls, type) and hasattr(cls, "__struct_fields__")
+
+
+def encode_action(action: Any) -> bytes:
+    """An action as the JSON of a step: a pydantic model, a dataclass, a msgspec struct or a mapping."""
+    cls = type(action)
+    if cls is dict:
+        return dumps(action)
+    if is_pydantic(cls):
+        return cls.__pydantic_serializer__.to_json(action)
+    if is_struct(cls):
+        return sys.modules["msgspec"].json.encode(action)
+    if dataclasses.is_dataclass(action) or hasattr(action, "keys"):
+        return dumps(dict(action) if hasattr(action, "keys") else dataclasses.asdict(action))
+    raise TypeError(f"an action is a model or a mapping, not a {cls.__name__}")
+
+
+def plain_action(action: Any) -> Any:
+    """The same as plain values, for msgpack: arrays and bytes stay what they are."""
+    if isinstance(action, dict):
+        return action
+    if is_pydantic(type(action)):
+        return action.model_dump()
+    if is_struct(type(action)):
+        return sys.modules["msgspec"].to_builtins(action, builtin_types=(bytes,))
+    if dataclasses.is_dataclass(action):
+        return dataclasses.asdict(action)
+    return dict(action)
+
+
+@lru_cache(maxsize=256)
+def reader(cls: type | None) -> Callable[[Any], Any]:
+    """What makes an observation or a state of a class from a mapping."""
+    if cls is None or cls is dict:
+        return lambda value: value
+    if is_pydantic(cls):
+        return cls.model_validate
+    if is_struct(cls):
+        import msgspec
+
+        return lambda value: msgspec.convert(value, cls)
+    if dataclasses.is_dataclass(cls):
+        try:
+            from pydantic import TypeAdapter
+        except ImportError:
+            names = [field.name for field in dataclasses.fields(cls) if field.init]
+            return lambda value: cls(**{name: value[name] for name in names if name in value})
+        return TypeAdapter(cls).validate_python
+    return lambda value: cls(**value)
+
+
+def result_reader(cls: type | None) -> Callable[[bytes], StepResult]:
+    """What makes a StepResult, with an observation of a class, from the JSON of a reply."""
+    if is_struct(cls):
+        return _struct_reader(cls)
+    read = reader(cls)
+    beside = () if cls is None else [name for name in ("reward", "done", "metadata") if name in _fields(cls)]
+
+    def result(data: bytes) -> StepResult:
+        return from_reply(loads(data), read, beside)
+
+    return result
+
+
+def _fields(cls: type) -> Any:
+    return getattr(cls, "model_fields", None) or getattr(cls, "__dataclass_fields__", {})
+
+
+def from_reply(reply: Any, read: Callable[[Any], Any] = dict, beside: Any = ()) -> StepResult:
+    """A StepResult of the mapping of a reply; `beside` are the members of the envelope that the observation has too."""
+    try:
+        observation, metadata = reply["observation"], reply.get("metadata")
+        if metadata is None and isinstance(observation, dict):
+            metadata = observation.get("metadata") or None
+        if beside:
+            observation = {**observation, **{name: reply[name] for name in beside if reply.get(name) is not None}}
+        return StepResult(read(observation), reply.get("reward"), bool(reply.get("done", False)), metadata)
+    except (KeyError, TypeError, AttributeError):
+        raise ProtocolError("an answer has no observation") from None
+
+
+def _struct_reader(cls: type) -> Callable[[bytes], StepResult]:
+    import msgspec
+
+    members = [("observation", cls), ("reward", Any, None), ("done", bool, False), ("metadata", Any, None)]
+    decode = msgspec.json.Decoder(msgspec.defstruct("Reply", members)).decode
+    beside = [name for name in ("reward", "done", "metadata") if name in cls.__struct_fields__]
+
+    def result(data: bytes) -> StepResult:
+        try:
+            reply = decode(data)
+        except msgspec.ValidationError as error:
+            raise ProtocolError(f"an answer does not fit {cls.__name__}: {error}") from None
+        for name in beside:
+            setattr(reply.observation, name, getattr(reply, name))
+        return StepResult(reply.observation, reply.reward, reply.done, reply.metadata)
+
+    return result

@@ -1,0 +1,148 @@
+//! Many sessions driven with one call.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use envharness_client::{Answer, Outcome, Vector};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyByteArray, PyBytes, PyList};
+
+use crate::client::{ClientSession, Port, encoding, error_parts, operation, seconds};
+
+/// Sessions by slot.
+#[pyclass(module = "envharness._native", frozen)]
+pub struct ClientVector {
+    vector: Mutex<Vector>,
+    slots: usize,
+}
+
+/// Raw outcomes, stacked by slot: observations, rewards, flags, `(slot, info)` and `(slot, error)`.
+type Stacked<'py> = (Bound<'py, PyByteArray>, Bound<'py, PyByteArray>, Bound<'py, PyByteArray>, Bound<'py, PyList>, Bound<'py, PyList>);
+
+impl ClientVector {
+    fn locked(&self) -> MutexGuard<'_, Vector> {
+        self.vector.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait_for(&self, py: Python<'_>, least: usize, timeout: Option<f64>) -> PyResult<Vec<(u32, Outcome)>> {
+        let timeout = seconds(timeout)?;
+        let mut raised = None;
+        let waiting = self.locked().outcomes();
+        let outcomes = py.detach(|| {
+            waiting.wait(least, timeout, &mut || match Python::attach(|py| py.check_signals()) {
+                Ok(()) => true,
+                Err(error) => {
+                    raised = Some(error);
+                    false
+                }
+            })
+        });
+        raised.map_or(Ok(outcomes), Err)
+    }
+}
+
+fn told<'py>(py: Python<'py>, slot: u32, outcome: Outcome) -> PyResult<Bound<'py, PyAny>> {
+    let none = || py.None().into_bound(py);
+    let (error, flags, payload) = match outcome {
+        Ok(Answer { flags, payload, .. }) => (none(), flags, PyBytes::new(py, &payload).into_any()),
+        Err(error) => (error_parts(py, &error)?.into_any(), 0, none()),
+    };
+    Ok((slot, error, flags, payload).into_pyobject(py)?.into_any())
+}
+
+#[pymethods]
+impl ClientVector {
+    #[new]
+    fn new(slots: usize) -> Self {
+        Self { vector: Mutex::new(Vector::new(slots)), slots }
+    }
+
+    /// Puts a session into a slot.
+    fn put(&self, slot: usize, session: Option<&Bound<'_, ClientSession>>) {
+        self.locked().put(slot, session.map(|session| session.get().session.clone()));
+    }
+
+    /// Sends a call to each of some slots.
+    fn send(
+        &self,
+        op: &str,
+        encoding_name: &str,
+        slots: Vec<u32>,
+        payloads: Vec<Bound<'_, PyBytes>>,
+        timeout: Option<f64>,
+        together: bool,
+    ) -> PyResult<()> {
+        if slots.len() != payloads.len() {
+            return Err(PyValueError::new_err(format!("{} slots and {} payloads", slots.len(), payloads.len())));
+        }
+        let calls = slots.into_iter().zip(&payloads).map(|(slot, payload)| (slot, Bytes::copy_from_slice(payload.as_bytes()))).collect();
+        self.locked().send(operation(op)?, encoding(encoding_name)?, seconds(timeout)?, calls, together);
+        Ok(())
+    }
+
+    /// Sends a step to each of some slots: the rows of an array, one after the other.
+    fn send_rows(&self, slots: Vec<u32>, rows: &Bound<'_, PyBytes>, timeout: Option<f64>, together: bool) -> PyResult<()> {
+        let rows = Bytes::copy_from_slice(rows.as_bytes());
+        if slots.is_empty() || rows.len() % slots.len() != 0 {
+            return Err(PyValueError::new_err(format!("{} bytes are no rows of {} slots", rows.len(), slots.len())));
+        }
+        let row = rows.len() / slots.len();
+        let calls = slots.into_iter().enumerate().map(|(at, slot)| (slot, rows.slice(at * row..(at + 1) * row))).collect();
+        self.locked().send(operation("step")?, encoding("tensor")?, seconds(timeout)?, calls, together);
+        Ok(())
+    }
+
+    /// Waits until `least` outcomes are there, or the time is over: `(slot, error, flags, payload)` of each that is.
+    fn wait<'py>(&self, py: Python<'py>, least: usize, timeout: Option<f64>) -> PyResult<Bound<'py, PyList>> {
+        let list = PyList::empty(py);
+        for (slot, outcome) in self.wait_for(py, least, timeout)? {
+            list.append(told(py, slot, outcome)?)?;
+        }
+        Ok(list)
+    }
+
+    /// The same of raw answers, as arrays of all slots; what has no outcome stays zero. `row` is the bytes of an observation.
+    fn wait_rows<'py>(&self, py: Python<'py>, least: usize, timeout: Option<f64>, row: usize) -> PyResult<(Vec<u32>, Stacked<'py>)> {
+        let outcomes = self.wait_for(py, least, timeout)?;
+        stack(py, outcomes, self.slots, row)
+    }
+
+    /// Rings at the port once when `least` outcomes are there.
+    fn ring(&self, port: &Bound<'_, Port>, token: u64, least: usize) {
+        let port = port.get().inner();
+        self.locked().outcomes().ring(least, std::sync::Arc::new(move || port.ring(token)));
+    }
+}
+
+fn stack<'py>(py: Python<'py>, outcomes: Vec<(u32, Outcome)>, slots: usize, row: usize) -> PyResult<(Vec<u32>, Stacked<'py>)> {
+    let (infos, errors) = (PyList::empty(py), PyList::empty(py));
+    let mut told = Vec::with_capacity(outcomes.len());
+    let (mut rewards, mut flags) = (vec![0_u8; slots * 8], vec![0_u8; slots]);
+    let observations = PyByteArray::new_with(py, slots * row, |bytes| {
+        for (slot, outcome) in outcomes {
+            let at = slot as usize;
+            told.push(slot);
+            if at >= slots {
+                continue;
+            }
+            match outcome {
+                Ok(answer) if answer.row.len() == row => {
+                    bytes[at * row..(at + 1) * row].copy_from_slice(&answer.row);
+                    rewards[at * 8..(at + 1) * 8].copy_from_slice(&answer.reward.to_le_bytes());
+                    flags[at] = answer.flags;
+                    if !answer.payload.is_empty() {
+                        infos.append((slot, PyBytes::new(py, &answer.payload)))?;
+                    }
+                }
+                Ok(answer) => {
+                    let reason = format!("an observation has {} bytes where its space has {row}", answer.row.len());
+                    errors.append((slot, error_parts(py, &envharness_client::ClientError::Protocol { reason })?))?;
+                }
+                Err(error) => errors.append((slot, error_parts(py, &error)?))?,
+            }
+        }
+        Ok(())
+    })?;
+    Ok((told, (observations, PyByteArray::new(py, &rewards), PyByteArray::new(py, &flags), infos, errors)))
+}
