@@ -79,10 +79,8 @@ impl Env for CartPoleEnv {
     }
 }
 
-const SPACES: TensorSpaces = TensorSpaces {
-    action: TensorSpace { dtype: DType::I64, shape: &[] },
-    observation: TensorSpace { dtype: DType::F32, shape: &[4] },
-};
+const SPACES: TensorSpaces =
+    TensorSpaces { action: TensorSpace { dtype: DType::I64, shape: &[] }, observation: TensorSpace { dtype: DType::F32, shape: &[4] } };
 
 /// The action of its bytes, a number of Gymnasium's `Discrete(2)`.
 fn choice(action: &[u8]) -> Result<usize, EnvError> {
@@ -99,10 +97,11 @@ fn choice(action: &[u8]) -> Result<usize, EnvError> {
 static SCHEMA: ActionSchema = LazyLock::new(|| Validator::compile(&action_schema()));
 
 fn action_schema() -> Value {
-    schema::action("CartPoleAction", &[("action", json!({
+    let choice = json!({
         "enum": [0, 1], "title": "Action", "type": "integer",
         "x-space": {"kind": "Discrete", "n": 2, "start": 0, "dtype": "int64"}
-    }))])
+    });
+    schema::action("CartPoleAction", &[("action", choice)])
 }
 
 fn observation_schema() -> Value {

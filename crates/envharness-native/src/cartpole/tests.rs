@@ -273,7 +273,10 @@ fn raw_bytes_that_are_no_action_are_refused_and_change_nothing() {
         (b"\0\0\0\0\0\0\0\0\0", json!("9 bytes in the place of 8")),
     ] {
         let Err(EnvError::Invalid(problems)) = env.step_raw(action, &mut seen) else { panic!("{action:?}") };
-        assert_eq!(json!(problems), json!([{"type": "value_error", "loc": ["action"], "msg": "Value is not in Discrete(2)", "input": input}]));
+        assert_eq!(
+            json!(problems),
+            json!([{"type": "value_error", "loc": ["action"], "msg": "Value is not in Discrete(2)", "input": input}])
+        );
     }
     assert!(matches!(env.step_raw(&[0; 8], &mut [0; 15]), Err(EnvError::Failed(_))));
     assert!(matches!(env.reset_raw(&ResetArgs::default(), &mut [0; 20]), Err(EnvError::Failed(_))));
