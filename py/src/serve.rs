@@ -18,7 +18,15 @@ use crate::rig::Rig;
 /// A running server.
 #[pyclass(module = "envharness._native", frozen)]
 pub struct Server {
-    service: Service,
+    service: Arc<Service>,
+    /// By which clients of this process reach it, where nothing else does.
+    dialer: Option<u64>,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.dialer.into_iter().for_each(envharness_client::remove_dialer);
+    }
 }
 
 /// The options that Python gives by name.
@@ -38,6 +46,7 @@ fn options(target: &str, given: &Bound<'_, PyDict>) -> PyResult<ServeOptions> {
             "max_sessions" => options.max_sessions = Some(value.extract()?),
             "max_sessions_per_client" => options.sessions_per_client = Some(value.extract()?),
             "session_timeout" => options.session_timeout = seconds(value.extract()?)?,
+            "resume_timeout" => options.resume_timeout = seconds(value.extract()?)?,
             "idle_timeout" => options.idle_timeout = seconds(value.extract()?)?,
             "step_timeout" => options.step_timeout = seconds(value.extract()?)?,
             "start_timeout" => options.start_timeout = seconds(value.extract()?)?,
@@ -94,7 +103,11 @@ impl Server {
         match result {
             Ok(service) => {
                 reporter.finish(Ok(()))?;
-                Ok(Self { service })
+                let service = Arc::new(service);
+                let weak = Arc::downgrade(&service);
+                let in_memory = options.host.as_deref() == Some("memory:");
+                let dialer = in_memory.then(|| envharness_client::add_dialer(Arc::new(move || weak.upgrade()?.connect())));
+                Ok(Self { service, dialer })
             }
             Err(ServeError::Rig(error)) => {
                 Err(reporter.finish::<Self>(Err(error)).err().map_or_else(|| PyValueError::new_err("interrupted"), Failure::into))
@@ -106,7 +119,7 @@ impl Server {
     /// Where it listens.
     #[getter]
     fn url(&self) -> String {
-        self.service.url()
+        self.dialer.map_or_else(|| self.service.url(), |number| format!("memory:{number}"))
     }
 
     /// What was decided on the way, and why.

@@ -13,7 +13,7 @@ pub struct ServeOptions {
     pub target: String,
     /// The folder that modules and folders are looked up in; else the current one.
     pub base: Option<PathBuf>,
-    /// Where to listen; else `HOST`, else loopback.
+    /// Where to listen: a name, an address, `unix:PATH`, or `memory:` for this process alone; else `HOST`, else loopback.
     pub host: Option<String>,
     /// The port; else `PORT`, else the package's, else 8000.
     pub port: Option<u16>,
@@ -25,6 +25,8 @@ pub struct ServeOptions {
     pub sessions_per_client: Option<usize>,
     /// After how long a session that no socket holds ends.
     pub session_timeout: Option<Duration>,
+    /// How long a session waits for its client to come back after its connection broke; zero for not at all.
+    pub resume_timeout: Option<Duration>,
     /// After how long a silent client's socket is closed, however alive.
     pub idle_timeout: Option<Duration>,
     /// The longest reset or step; zero for none.
@@ -88,6 +90,7 @@ impl ServeOptions {
         config.trusted_proxies.clone_from(&self.trusted_proxies);
         config.sessions_per_client = self.sessions_per_client;
         config.idle_timeout = self.idle_timeout;
+        config.resume_timeout = self.resume_timeout.unwrap_or(config.resume_timeout);
         config.most_message = self.max_message.unwrap_or(config.most_message);
         config.drain_timeout = self.drain_timeout.unwrap_or(config.drain_timeout);
         config.session_timeout = self.session_timeout.or(config.session_timeout).filter(|limit| !limit.is_zero());

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use envharness_rig::{Reporter, Rig};
-use envharness_server::{RunMode, Server, ServerHandle, Upstream};
+use envharness_server::{Place, RunMode, Server, ServerHandle, Upstream};
 use envharness_worker::{PoolError, Stats};
 use tokio::runtime::Runtime;
 use tokio::sync::Notify;
@@ -47,6 +47,7 @@ impl Service {
             }
             (None, None) => None,
         };
+        let port = if matches!(Place::of(&host, 0), Place::Net(..)) { port } else { Some(0) };
         if variable("ENABLE_WEB_INTERFACE").is_some_and(|value| matches!(value.to_lowercase().as_str(), "true" | "1" | "yes")) {
             tracing::warn!("ENABLE_WEB_INTERFACE is set, and this server has no web interface yet; /docs shows its routes");
         }
@@ -121,6 +122,13 @@ impl Service {
     /// Its URL.
     pub fn url(&self) -> String {
         self.handle.url()
+    }
+
+    /// A connection from this process; none when it has ended.
+    pub fn connect(&self) -> Option<tokio::io::DuplexStream> {
+        let runtime = self.runtime.lock().unwrap_or_else(PoisonError::into_inner);
+        let _inside = runtime.as_ref()?.enter();
+        Some(self.handle.connect())
     }
 
     /// What was decided on the way, and why; for a person.

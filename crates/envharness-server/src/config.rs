@@ -61,7 +61,7 @@ impl Default for Config {
             doors: Doors::default(),
             most_message: 100 * 1024 * 1024,
             session_timeout: Some(Duration::from_secs(3600)),
-            resume_timeout: Duration::from_secs(60),
+            resume_timeout: Duration::from_secs(30),
             idle_timeout: None,
             ping_interval: Duration::from_secs(15),
             ping_timeout: Duration::from_secs(15),

@@ -23,7 +23,7 @@ class Server:
     True
 
     Attributes:
-        url: Where it listens, such as ``http://127.0.0.1:8000``.
+        url: Where it listens, such as ``http://127.0.0.1:8000`` or ``unix:/run/env.sock``.
         ws_url: The same for WebSockets, without ``/ws``.
     """
 
@@ -33,7 +33,7 @@ class Server:
         self._ended = threading.Event()
         self._pid = os.getpid()
         self.url: str = native.url
-        self.ws_url: str = self.url.replace("http", "ws", 1)
+        self.ws_url: str = self.url.replace("http://", "ws://", 1)
 
     @property
     def active_sessions(self) -> int:
@@ -97,6 +97,7 @@ def serve(
     max_sessions: int | None = None,
     max_sessions_per_client: int | None = None,
     session_timeout: float | None = None,
+    resume_timeout: float | None = None,
     idle_timeout: float | None = None,
     step_timeout: float | None = None,
     start_timeout: float | None = None,
@@ -120,12 +121,13 @@ def serve(
 
     Args:
         target: The folder of an env package, ``"module:name"``, ``"gym:ID"``, ``"native:NAME"``, or a class of a module.
-        host: The address to listen on.
+        host: The address to listen on, or ``unix:PATH``.
         port: The port; 0 for any that is free.
         workers: Worker processes; one a core by default.
         max_sessions: Sessions at once; what the author allows by default.
         max_sessions_per_client: Sessions that one address may have.
         session_timeout: After how many seconds a session that no socket holds ends.
+        resume_timeout: How many seconds a session waits for a client whose connection broke; 0 for not at all.
         idle_timeout: After how many seconds a socket without a message is closed.
         step_timeout: The longest reset or step in seconds; 0 for no limit.
         start_timeout: The longest load in seconds.
@@ -152,7 +154,8 @@ def serve(
     name, base = _name_of(target)
     given: dict[str, Any] = {
         "base": base, "host": host, "port": port, "workers": workers, "max_sessions": max_sessions,
-        "max_sessions_per_client": max_sessions_per_client, "session_timeout": session_timeout, "idle_timeout": idle_timeout,
+        "max_sessions_per_client": max_sessions_per_client, "session_timeout": session_timeout,
+        "resume_timeout": resume_timeout, "idle_timeout": idle_timeout,
         "step_timeout": step_timeout, "start_timeout": start_timeout, "drain_timeout": drain_timeout,
         "concurrency": concurrency, "mode": mode, "strict": strict, "packages": list(packages),
         "spec": None if spec is None else os.fspath(spec), "reference": reference, "reload": reload,

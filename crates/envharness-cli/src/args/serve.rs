@@ -30,7 +30,7 @@ pub struct TargetFlags {
 pub struct ServeArgs {
     #[command(flatten)]
     pub target: TargetFlags,
-    /// The address to listen on [env: HOST] [default: 127.0.0.1]
+    /// The address to listen on, or `unix:PATH` [env: HOST] [default: 127.0.0.1]
     #[arg(long, value_name = "ADDRESS")]
     pub host: Option<String>,
     /// The port, 0 for any that is free [env: PORT] [default: the package's, else 8000]
@@ -63,6 +63,9 @@ pub struct ServeArgs {
     /// End a session that no socket holds after this time, such as 10m; 0 for never [default: 1h]
     #[arg(long, value_name = "TIME", help_heading = "Sessions")]
     pub session_timeout: Option<String>,
+    /// How long a session waits for a client whose connection broke; 0 for not at all
+    #[arg(long, value_name = "TIME", help_heading = "Sessions", default_value = "30s")]
+    pub resume_timeout: String,
     /// Close a socket without a message after this time, however alive
     #[arg(long, value_name = "TIME", help_heading = "Sessions")]
     pub idle_timeout: Option<String>,

@@ -96,6 +96,7 @@ fn options(args: &ServeArgs, settings: &Settings) -> anyhow::Result<ServeOptions
         max_sessions: args.max_sessions.map(|n| n as usize),
         sessions_per_client: args.max_sessions_per_client,
         session_timeout: time("--session-timeout", args.session_timeout.as_ref())?,
+        resume_timeout: time("--resume-timeout", Some(&args.resume_timeout))?,
         idle_timeout: time("--idle-timeout", args.idle_timeout.as_ref())?.filter(|limit| !limit.is_zero()),
         step_timeout: time("--step-timeout", Some(&args.step_timeout))?,
         drain_timeout: time("--drain-timeout", Some(&args.drain_timeout))?,
