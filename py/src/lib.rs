@@ -3,6 +3,7 @@
 mod client;
 mod context;
 mod convert;
+mod local;
 mod rig;
 mod serve;
 mod spec;
@@ -65,6 +66,8 @@ mod _native {
     use super::client::{ClientSession, Endpoint, Port, close_connections, forget_connections};
     #[pymodule_export]
     use super::context::{Context, Process};
+    #[pymodule_export]
+    use super::local::NativeVector;
     #[pymodule_export]
     use super::rig::Rig;
     #[pymodule_export]

@@ -4,6 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use envharness_client::{Answer, Outcome, Vector};
+use envharness_wire::v1::{Encoding, Op};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyList};
@@ -15,10 +16,13 @@ use crate::client::{ClientSession, Port, encoding, error_parts, operation, secon
 pub struct ClientVector {
     vector: Mutex<Vector>,
     slots: usize,
+    /// Which slots a turn began anew.
+    begun: Mutex<Vec<u8>>,
 }
 
 /// Raw outcomes, stacked by slot: observations, rewards, flags, `(slot, info)` and `(slot, error)`.
-type Stacked<'py> = (Bound<'py, PyByteArray>, Bound<'py, PyByteArray>, Bound<'py, PyByteArray>, Bound<'py, PyList>, Bound<'py, PyList>);
+pub(crate) type Stacked<'py> =
+    (Bound<'py, PyByteArray>, Bound<'py, PyByteArray>, Bound<'py, PyByteArray>, Bound<'py, PyList>, Bound<'py, PyList>);
 
 impl ClientVector {
     fn locked(&self) -> MutexGuard<'_, Vector> {
@@ -42,7 +46,8 @@ impl ClientVector {
     }
 }
 
-fn told<'py>(py: Python<'py>, slot: u32, outcome: Outcome) -> PyResult<Bound<'py, PyAny>> {
+/// `(slot, error, flags, payload)`.
+pub(crate) fn told<'py>(py: Python<'py>, slot: u32, outcome: Outcome) -> PyResult<Bound<'py, PyAny>> {
     let none = || py.None().into_bound(py);
     let (error, flags, payload) = match outcome {
         Ok(Answer { flags, payload, .. }) => (none(), flags, PyBytes::new(py, &payload).into_any()),
@@ -55,7 +60,7 @@ fn told<'py>(py: Python<'py>, slot: u32, outcome: Outcome) -> PyResult<Bound<'py
 impl ClientVector {
     #[new]
     fn new(slots: usize) -> Self {
-        Self { vector: Mutex::new(Vector::new(slots)), slots }
+        Self { vector: Mutex::new(Vector::new(slots)), slots, begun: Mutex::default() }
     }
 
     /// Puts a session into a slot.
@@ -106,6 +111,50 @@ impl ClientVector {
     fn wait_rows<'py>(&self, py: Python<'py>, least: usize, timeout: Option<f64>, row: usize) -> PyResult<(Vec<u32>, Stacked<'py>)> {
         let outcomes = self.wait_for(py, least, timeout)?;
         stack(py, outcomes, self.slots, row)
+    }
+
+    /// A turn of all slots: those that had ended begin anew, the others step by their rows.
+    fn begin(&self, py: Python<'_>, rows: &Bound<'_, PyBytes>, ended: &[u8], timeout: Option<f64>) -> PyResult<()> {
+        let rows = Bytes::copy_from_slice(rows.as_bytes());
+        if ended.len() != self.slots || self.slots == 0 || rows.len() % self.slots != 0 {
+            return Err(PyValueError::new_err(format!("{} bytes are no rows of {} slots", rows.len(), self.slots)));
+        }
+        let (row, timeout) = (rows.len() / self.slots, seconds(timeout)?);
+        let anew = Bytes::from_static(b"{}");
+        py.detach(|| {
+            let (mut steps, mut resets) = (Vec::with_capacity(self.slots), Vec::new());
+            for (at, ended) in ended.iter().enumerate() {
+                let slot = u32::try_from(at).unwrap_or(u32::MAX);
+                if *ended == 0 {
+                    steps.push((slot, rows.slice(at * row..(at + 1) * row)));
+                } else {
+                    resets.push((slot, anew.clone()));
+                }
+            }
+            *self.begun.lock().unwrap_or_else(PoisonError::into_inner) = ended.to_vec();
+            let vector = self.locked();
+            if !resets.is_empty() {
+                vector.send(Op::Reset, Encoding::Tensor, timeout, resets, true);
+            }
+            if !steps.is_empty() {
+                vector.send(Op::Step, Encoding::Tensor, timeout, steps, true);
+            }
+        });
+        Ok(())
+    }
+
+    /// The outcomes of a turn; what began anew has the reward 0.
+    fn finish<'py>(&self, py: Python<'py>, row: usize) -> PyResult<Stacked<'py>> {
+        let mut outcomes = self.wait_for(py, self.slots, None)?;
+        let begun = std::mem::take(&mut *self.begun.lock().unwrap_or_else(PoisonError::into_inner));
+        for (slot, outcome) in &mut outcomes {
+            if let Ok(answer) = outcome
+                && begun.get(*slot as usize).is_some_and(|begun| *begun != 0)
+            {
+                answer.reward = 0.0;
+            }
+        }
+        Ok(stack(py, outcomes, self.slots, row)?.1)
     }
 
     /// Rings at the port once when `least` outcomes are there.

@@ -52,6 +52,7 @@ from envharness._errors import (
     SpecError,
     TransferError,
 )
+from envharness._local import local
 from envharness._native import Lock, Spec, __version__
 from envharness._result import Result
 from envharness._serve import Server, serve
@@ -125,6 +126,7 @@ __all__ = [
     "list_contexts",
     "load_spec",
     "load_spec_from_config",
+    "local",
     "lock",
     "serve",
     "spec_schema",

@@ -302,7 +302,10 @@ def from_client(kind: str, message: str, hint: str | None, code: str | None, dat
     if isinstance(error, Saturated):
         error.retry_after = told.get("retry_after")
         error.active, error.limit = told.get("active_sessions"), told.get("max_sessions")
-        error.hint = hint or "wait for a free session by `wait=`, or serve more by `--max-sessions`"
+        # Who names a time for another try lets clients wait.
+        error.hint = hint or (
+            "wait for a free session by `wait=`, or serve more by `--max-sessions`" if error.retry_after else "close a session, or serve more"
+        )
     elif isinstance(error, InvalidAction):
         error.errors = told.get("errors", [])
     elif isinstance(error, EnvironmentFailed):

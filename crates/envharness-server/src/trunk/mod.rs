@@ -2,6 +2,7 @@
 //!
 //! The rule for clients is in `docs/protocol.md`. A [`seat::Seat`] is a session; what it is asked is carried out by [`run`].
 
+mod line;
 mod outbox;
 mod run;
 pub(crate) mod seat;
@@ -19,9 +20,10 @@ use envharness_wire::{Code, reply};
 use serde_json::{Value, json};
 use tokio_websockets::CloseCode;
 
+use self::line::Task;
 use self::outbox::Outbox;
 use self::run::Group;
-use self::seat::{Accepted, Seat, Task, contract_number};
+use self::seat::{Seat, contract_number};
 use crate::live::Live;
 use crate::server::Shared;
 use crate::socket::Socket;
@@ -31,9 +33,21 @@ use crate::ws::{Heard, Wire};
 const LOOK_FOR_ROOM: Duration = Duration::from_millis(250);
 /// What a refused client is told to wait, in seconds.
 const RETRY_AFTER: f64 = 1.0;
+/// A message is not taken apart further while more bytes than this wait to leave.
+const MOST_WAITING: usize = 4 * 1024 * 1024;
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The `data` of an error, which always tells whether to try again.
+fn failure(code: Code, message: &str, more: &[(&'static str, String)]) -> Vec<u8> {
+    if more.iter().any(|(key, _)| *key == "retryable") {
+        return reply::error_data(code, message, more);
+    }
+    let mut all = vec![("retryable", code.retryable().to_string())];
+    all.extend_from_slice(more);
+    reply::error_data(code, message, &all)
 }
 
 /// A socket that carries sessions.
@@ -43,19 +57,22 @@ struct Trunk {
     outbox: Arc<Outbox>,
     seats: Mutex<HashMap<u32, Arc<Seat>>>,
     wants_room: AtomicBool,
+    /// Whether its end is the end of its sessions too.
+    over: AtomicBool,
 }
 
 /// Serves a socket from its handshake to its end.
 pub(crate) async fn serve(shared: Arc<Shared>, socket: Socket, client: IpAddr) {
     let mut wire = Wire::new(&shared, socket);
-    let trunk = Arc::new(Trunk { shared, client, outbox: Arc::default(), seats: Mutex::default(), wants_room: AtomicBool::new(false) });
+    let [wants_room, over] = [false, false].map(AtomicBool::new);
+    let trunk = Arc::new(Trunk { shared, client, outbox: Arc::default(), seats: Mutex::default(), wants_room, over });
     trunk.outbox.push(Header { op: Op::Hello as u8, ..Header::default() }, hello(&trunk.shared).as_bytes());
     let end = trunk.drive(&mut wire).await;
+    trunk.over.store(wire.was_closed() || !matches!(end, End::Gone), Ordering::Relaxed);
     trunk.outbox.close();
-    let over = wire.was_closed() || !matches!(end, End::Gone);
     let seats: Vec<_> = locked(&trunk.seats).drain().map(|(_, seat)| seat).collect();
     for seat in seats {
-        trunk.leave(seat, over);
+        trunk.leave(seat);
     }
     match end {
         End::Gone => {}
@@ -100,6 +117,8 @@ enum End {
 impl Trunk {
     async fn drive(self: &Arc<Self>, wire: &mut Wire) -> End {
         let mut told_draining = false;
+        let mut rest = Bytes::new();
+        let mut look = tokio::time::Instant::now();
         loop {
             for message in self.outbox.take() {
                 if !wire.send_binary(message).await {
@@ -117,28 +136,31 @@ impl Trunk {
                     return End::Draining;
                 }
             }
+            if !rest.is_empty() {
+                if !self.take_in(&mut rest) {
+                    return End::Torn;
+                }
+                // Those that are carried out at once, or by a worker that is quick, are answered together.
+                tokio::task::yield_now().await;
+                continue;
+            }
             let wants_room = self.wants_room.load(Ordering::Relaxed);
             let heard = tokio::select! {
                 biased;
                 // What is ready leaves before more is asked for.
                 () = self.outbox.wake.notified() => continue,
                 heard = wire.next() => heard,
-                () = tokio::time::sleep(LOOK_FOR_ROOM), if wants_room => {
+                () = tokio::time::sleep_until(look), if wants_room => {
                     self.look_for_room();
+                    look = tokio::time::Instant::now() + LOOK_FOR_ROOM;
                     continue;
                 }
             };
             match heard {
-                Heard::Message(message) if message.is_binary() => {
-                    let payload: Bytes = message.into_payload().into();
-                    if !self.take_in(&payload) {
-                        return End::Torn;
-                    }
-                    // Those that are carried out at once, or by a worker that is quick, are answered together.
-                    tokio::task::yield_now().await;
-                }
+                Heard::Message(message) if message.is_binary() => rest = message.into_payload().into(),
                 Heard::Message(_) => return End::Torn,
-                Heard::Poked if wire.pulse.idle.load(Ordering::Relaxed) => return End::Idle,
+                // A client that waits for an answer is not idle, however long that takes.
+                Heard::Poked if wire.pulse.idle.swap(false, Ordering::Relaxed) && !self.is_busy() => return End::Idle,
                 Heard::Poked => {}
                 Heard::Gone => return End::Gone,
             }
@@ -149,16 +171,24 @@ impl Trunk {
         self.outbox.push(Header { op: Op::Event as u8, ..Header::default() }, event.to_string().as_bytes());
     }
 
+    fn is_busy(&self) -> bool {
+        locked(&self.seats).values().any(|seat| seat.is_busy())
+    }
+
     /// Sessions between episodes end; all do when the drain's time is over.
     fn drain(&self) {
         let all = self.shared.drained();
-        let over: Vec<_> = locked(&self.seats).values().filter(|seat| all || !seat.live.in_episode()).cloned().collect();
+        let mut seats = locked(&self.seats);
+        // Those that another socket has taken over are told there.
+        seats.retain(|_, seat| seat.is_held_by(&self.outbox));
+        let over: Vec<_> = seats.values().filter(|seat| all || !seat.live.in_episode() || seat.has_ended()).cloned().collect();
+        over.iter().for_each(|seat| drop(seats.remove(&seat.number)));
+        drop(seats);
         for seat in over {
-            locked(&self.seats).remove(&seat.number);
+            self.shared.seats.end(&seat, Code::Draining, "the server ends");
             let told = json!({"event": "ended", "session": seat.number, "code": Code::Draining.name(), "retryable": true,
                 "message": "the server is about to end"});
             self.event(&told);
-            self.shared.seats.end(&seat, "the server ends");
         }
     }
 
@@ -171,28 +201,27 @@ impl Trunk {
     }
 
     /// The socket does not hold this session any more.
-    fn leave(self: &Arc<Self>, seat: Arc<Seat>, over: bool) {
-        if !seat.let_go(&self.outbox) {
-            return;
-        }
+    fn leave(&self, seat: Arc<Seat>) {
+        let Some(turn) = seat.let_go(&self.outbox) else { return };
         let grace = self.shared.config.resume_timeout;
-        if over || grace.is_zero() || self.shared.draining() {
-            return self.shared.seats.end(&seat, "its socket has ended");
+        if self.over.load(Ordering::Relaxed) || grace.is_zero() || self.shared.draining() {
+            return self.shared.seats.end(&seat, Code::SessionError, "its socket has ended");
         }
-        let shared = self.shared.clone();
+        let (shared, seat) = (self.shared.clone(), Arc::downgrade(&seat));
         tokio::spawn(async move {
             tokio::time::sleep(grace).await;
-            // A client that came back and left again has a timer of its own running.
-            if seat.is_alone() && seat.live.idle() >= grace {
-                shared.seats.end(&seat, "its client did not come back");
+            if let Some(seat) = seat.upgrade() {
+                shared.seats.end_since(&seat, turn, "its client did not come back");
             }
         });
     }
 
-    /// Takes a message apart. False: it is not the protocol.
-    fn take_in(self: &Arc<Self>, message: &Bytes) -> bool {
-        for frame in frames(message) {
+    /// Takes a message apart, or a part of it where much waits to leave. False: it is not the protocol.
+    fn take_in(self: &Arc<Self>, rest: &mut Bytes) -> bool {
+        let message = std::mem::take(rest);
+        for frame in frames(&message) {
             let Ok((header, at)) = frame else { return false };
+            let end = at.end;
             let (Some(op), Some(encoding)) = (Op::from_byte(header.op), Encoding::of(header.flags)) else { return false };
             if header.op & ANSWER != 0 {
                 return false;
@@ -203,11 +232,19 @@ impl Trunk {
                 Op::Attach => self.attach(header, &payload),
                 Op::Close => self.close(header),
                 Op::Cancel => self.cancel(header),
-                Op::Contract => self.answer(header, 0, self.shared.served().contract.to_text().as_bytes()),
+                Op::Contract => {
+                    let served = self.shared.served();
+                    let header = Header { contract: contract_number(served.generation), ..header };
+                    self.answer(header, 0, served.contract.to_text().as_bytes());
+                }
                 Op::Info => self.answer(header, 0, hello(&self.shared).as_bytes()),
                 Op::StepMany | Op::ResetMany => self.many(header, op, encoding, &payload),
                 Op::Hello | Op::Event => return false,
                 _ => self.one(header, op, encoding, payload),
+            }
+            if self.outbox.waiting() > MOST_WAITING {
+                *rest = message.slice(end..);
+                break;
             }
         }
         true
@@ -217,20 +254,20 @@ impl Trunk {
         self.outbox.push(Header { op: header.op | ANSWER, flags: 0, status: u32::from(status), ack: 0, ..header }, payload);
     }
 
-    fn refuse(&self, header: Header, code: Code, message: &str, more: &[(&str, String)]) {
+    fn refuse(&self, header: Header, code: Code, message: &str, more: &[(&'static str, String)]) {
         self.shared.metrics.error(code.name());
-        self.answer(header, code.number(), &reply::error_data(code, message, more));
+        self.answer(header, code.number(), &failure(code, message, more));
     }
 
     /// Makes a session; the key of one that is there gives that one.
     fn open(self: &Arc<Self>, header: Header, payload: Bytes) {
-        let trunk = self.clone();
+        let (trunk, turn) = (self.clone(), self.shared.seats.turn());
         // It may take as long as a worker takes to start, and others must not wait.
         tokio::spawn(async move {
             let Some((key, options)) = trunk.key_of(header, &payload) else { return };
             let shared = &trunk.shared;
             match shared.seats.open(shared, &key, trunk.client, &environment_options(&options)).await {
-                Ok(seat) => trunk.sit(header, &seat),
+                Ok(seat) => trunk.sit(header, &seat, turn),
                 Err(mut ended) => {
                     if ended.code == Code::CapacityReached {
                         trunk.wants_room.store(true, Ordering::Relaxed);
@@ -250,26 +287,27 @@ impl Trunk {
         match self.shared.seats.find(&key) {
             Some(seat) => {
                 self.shared.metrics.resumed.inc();
-                self.sit(header, &seat);
+                self.sit(header, &seat, self.shared.seats.turn());
             }
-            None => {
-                let message = "there is no session of this key: it has ended, or the server is another";
-                self.refuse(header, Code::SessionError, message, &[("retryable", "false".to_owned())]);
-            }
+            None => self.gone(header),
         }
+    }
+
+    fn gone(&self, header: Header) {
+        self.refuse(header, Code::SessionError, "there is no session of this key: it has ended, or the server is another", &[]);
     }
 
     fn key_of(&self, header: Header, payload: &Bytes) -> Option<(String, Value)> {
         let options: Value = serde_json::from_slice(payload).unwrap_or_default();
         let key = options["key"].as_str().filter(|key| (32..=128).contains(&key.len())).map(ToOwned::to_owned);
         if key.is_none() {
-            self.refuse(header, Code::ProtocolError, "a session is opened with a `key` of 32 to 128 characters", &[]);
+            self.refuse(header, Code::ProtocolError, "a session is opened with a `key` of 32 to 128 bytes", &[]);
         }
         Some((key?, options))
     }
 
-    fn sit(self: &Arc<Self>, header: Header, seat: &Arc<Seat>) {
-        let next = seat.hold(&self.outbox);
+    fn sit(&self, header: Header, seat: &Arc<Seat>, turn: u64) {
+        let Some(next) = seat.hold(&self.outbox, turn) else { return self.gone(header) };
         locked(&self.seats).insert(seat.number, seat.clone());
         let told = json!({"session": seat.number, "session_id": seat.live.id, "contract": seat.contract, "next": next,
             "digest": seat.live.served.digest});
@@ -278,7 +316,7 @@ impl Trunk {
         if self.outbox.is_closed() {
             // The socket went while the session was made.
             locked(&self.seats).remove(&seat.number);
-            self.leave(seat.clone(), false);
+            self.leave(seat.clone());
         }
     }
 
@@ -290,7 +328,7 @@ impl Trunk {
         let seat = self.find(header.session);
         if let Some(seat) = seat {
             locked(&self.seats).remove(&header.session);
-            self.shared.seats.end(&seat, "its client ended it");
+            self.shared.seats.end(&seat, Code::SessionError, "its client ended it");
         }
         // A session that is gone is what was asked for.
         self.answer(header, 0, b"");
@@ -306,11 +344,11 @@ impl Trunk {
     fn one(self: &Arc<Self>, header: Header, op: Op, encoding: Encoding, payload: Bytes) {
         let seat = match self.seat_for(header.session, header.contract) {
             Ok(seat) => seat,
-            Err((code, message)) => return self.refuse(header, code, &message, &[("retryable", "false".to_owned())]),
+            Err((code, message)) => return self.refuse(header, code, &message, &[]),
         };
         let task =
             Task { op, encoding, sequence: header.sequence, request: header.request, until: until(header), cancelled: false, payload };
-        if let Accepted::Run(task) = seat.accept(task, header.ack) {
+        if let Some(task) = seat.accept(task, header.ack) {
             tokio::spawn(run::run(self.shared.clone(), seat, task));
         }
     }
@@ -332,27 +370,35 @@ impl Trunk {
         let raw = encoding == Encoding::Tensor && op == Op::StepMany;
         let asks = match read_asks(payload, header.sequence, raw) {
             Ok(asks) => asks,
-            Err(torn) => return self.refuse(header, Code::ProtocolError, &torn.to_string(), &[]),
+            Err(torn) => {
+                let header = Header { session: 0, sequence: 0, ..header };
+                return self.refuse(header, Code::ProtocolError, &format!("the table of entries: {torn}"), &[]);
+            }
         };
         let mut tasks = Vec::with_capacity(asks.len());
+        let nothing = asks.is_empty();
         for ask in asks {
             let seat = match self.seat_for(ask.session, header.contract) {
                 Ok(seat) => seat,
                 Err((code, message)) => {
                     let header = Header { session: ask.session, sequence: ask.sequence, ..header };
-                    self.refuse(header, code, &message, &[("retryable", "false".to_owned())]);
+                    self.refuse(header, code, &message, &[]);
                     continue;
                 }
             };
             let payload = payload.slice(ask.payload);
             let task =
                 Task { op, encoding, sequence: ask.sequence, request: header.request, until: until(header), cancelled: false, payload };
-            if let Accepted::Run(task) = seat.accept(task, ask.sequence.saturating_sub(1)) {
+            if let Some(task) = seat.accept(task, ask.sequence.wrapping_sub(1)) {
                 tasks.push((seat, task));
             }
         }
         let group = Group { op, encoding, request: header.request, contract: header.contract, tasks };
-        group.begin(&self.shared, &self.outbox);
+        if nothing {
+            group.tell_nothing(&self.outbox);
+        } else {
+            group.begin(&self.shared, &self.outbox);
+        }
     }
 }
 

@@ -8,12 +8,14 @@ use bytes::Bytes;
 use envharness_wire::frame::{self, Answer};
 use envharness_wire::v1::many::{Told, write_told};
 use envharness_wire::v1::{ANSWER, DONE, Encoding, Header, NOT_FINITE, Op, TERMINATED, TRUNCATED};
-use envharness_wire::{Code, reply, rpc};
+use envharness_wire::{Code, rpc};
 use envharness_worker::Reply;
 use serde_json::Value;
 
+use super::failure;
+use super::line::{Kept, Task};
 use super::outbox::Outbox;
-use super::seat::{Kept, Seat, Task};
+use super::seat::Seat;
 use crate::config::RunMode;
 use crate::live::{Asking, Ended};
 use crate::server::Shared;
@@ -26,7 +28,7 @@ const ONE_FRAME: usize = 8 * 1024 * 1024;
 pub(super) async fn run(shared: Arc<Shared>, seat: Arc<Seat>, mut task: Task) {
     loop {
         let (kept, ended) = perform(&shared, &seat, &task).await;
-        match seat.done(kept, ended, true) {
+        match seat.done(kept, ended, None).1 {
             Some(next) => task = next,
             None => return,
         }
@@ -53,7 +55,7 @@ fn order(op: Op, encoding: Encoding) -> Option<(frame::Op, u8)> {
 fn refused(shared: &Shared, seat: &Seat, task: &Task) -> Option<Kept> {
     let refuse = |code: Code, message: &str| {
         shared.metrics.error(code.name());
-        Some(Kept::failure(task, code, reply::error_data(code, message, &[("retryable", code.retryable().to_string())])))
+        Some(Kept::failure(task, code, failure(code, message, &[])))
     };
     if task.cancelled {
         return refuse(Code::Cancelled, "the request was cancelled before its turn came; it was not carried out");
@@ -74,7 +76,8 @@ fn refused(shared: &Shared, seat: &Seat, task: &Task) -> Option<Kept> {
             return Some(Kept::failure(task, Code::ValidationError, invalid(&items)));
         }
     }
-    if task.encoding == Encoding::Json && !task.payload.is_empty() {
+    let is_json = task.encoding == Encoding::Json || (task.encoding == Encoding::Tensor && matches!(task.op, Op::Reset | Op::ResetMany));
+    if is_json && !task.payload.is_empty() {
         let text = std::str::from_utf8(&task.payload).unwrap_or("\u{1}");
         if let Err(error) = envharness_wire::json::scan(text) {
             return refuse(Code::InvalidJson, &format!("Invalid JSON: {error}"));
@@ -87,12 +90,12 @@ async fn perform(shared: &Arc<Shared>, seat: &Seat, task: &Task) -> (Kept, Optio
     if let Some(kept) = refused(shared, seat, task) {
         return (kept, None);
     }
-    if task.op == Op::Mcp {
+    if task.op == Op::Mcp && task.encoding == Encoding::Json {
         return (call(shared, seat, task).await, None);
     }
     let Some((op, flags)) = order(task.op, task.encoding) else {
         let message = "this encoding is not for this operation";
-        return (Kept::failure(task, Code::ProtocolError, reply::error_data(Code::ProtocolError, message, &[])), None);
+        return (Kept::failure(task, Code::ProtocolError, failure(Code::ProtocolError, message, &[])), None);
     };
     let result = seat.live.call(op, flags, &task.payload).await;
     settle(shared, task, result)
@@ -114,7 +117,7 @@ fn settle(shared: &Shared, task: &Task, result: Result<Reply, Ended>) -> (Kept, 
     let reply = match result {
         Ok(reply) => reply,
         Err(ended) => {
-            let payload = reply::error_data(ended.code, &ended.message, &ended.more);
+            let payload = failure(ended.code, &ended.message, &ended.more);
             return (Kept::failure(task, ended.code, payload), Some(ended.code));
         }
     };
@@ -125,12 +128,12 @@ fn settle(shared: &Shared, task: &Task, result: Result<Reply, Ended>) -> (Kept, 
     if reply.payload.len() > most {
         shared.metrics.error(Code::ReplyTooLarge.name());
         let message = format!("the answer has {} bytes, a message has at most {most}", reply.payload.len());
-        return (Kept::failure(task, Code::ReplyTooLarge, reply::error_data(Code::ReplyTooLarge, &message, &[])), None);
+        return (Kept::failure(task, Code::ReplyTooLarge, failure(Code::ReplyTooLarge, &message, &[])), None);
     }
     if shared.config.strict && reply.flags & frame::NOT_FINITE != 0 {
         shared.metrics.error(Code::ExecutionError.name());
         let message = "the answer has a NaN or an infinity, which JSON cannot carry";
-        return (Kept::failure(task, Code::ExecutionError, reply::error_data(Code::ExecutionError, message, &[])), None);
+        return (Kept::failure(task, Code::ExecutionError, failure(Code::ExecutionError, message, &[])), None);
     }
     let encoding = if task.op == Op::Render { Encoding::Msgpack } else { task.encoding };
     let bit = |of: u8, to: u8| if reply.flags & of == 0 { 0 } else { to };
@@ -144,7 +147,7 @@ fn settle(shared: &Shared, task: &Task, result: Result<Reply, Ended>) -> (Kept, 
 
 fn invalid(items: &[u8]) -> Vec<u8> {
     let errors = [("errors", String::from_utf8_lossy(items).into_owned())];
-    reply::error_data(Code::ValidationError, "Invalid message", &errors)
+    failure(Code::ValidationError, "Invalid message", &errors)
 }
 
 fn failed(shared: &Shared, task: &Task, reply: &Reply) -> Kept {
@@ -159,7 +162,7 @@ fn failed(shared: &Shared, task: &Task, reply: &Reply) -> Kept {
     if let Some(exception) = told["exception"].as_str() {
         more.push(("exception", Value::from(exception).to_string()));
     }
-    Kept::failure(task, code, reply::error_data(code, told["message"].as_str().unwrap_or_default(), &more))
+    Kept::failure(task, code, failure(code, told["message"].as_str().unwrap_or_default(), &more))
 }
 
 /// Requests of many sessions that came in one frame and can begin now.
@@ -172,6 +175,11 @@ pub(super) struct Group {
 }
 
 impl Group {
+    /// Answers a frame without entries.
+    pub(super) fn tell_nothing(self, outbox: &Outbox) {
+        Heading { op: self.op, encoding: self.encoding, request: self.request, contract: self.contract }.push(outbox, &[]);
+    }
+
     /// Asks all at once; what is answered at once leaves at once, the rest worker by worker.
     pub(super) fn begin(self, shared: &Arc<Shared>, outbox: &Arc<Outbox>) {
         let mut answered = Vec::new();
@@ -227,25 +235,32 @@ struct Heading {
 impl Heading {
     /// Keeps the answers and sends them in as few frames as they fit in.
     fn tell(self, shared: &Arc<Shared>, outbox: &Arc<Outbox>, answered: Vec<(Arc<Seat>, Kept, Option<Code>)>) {
+        let most = ONE_FRAME.min(shared.config.most_message);
         let mut told: Vec<Told> = Vec::with_capacity(answered.len());
+        let mut waiting = Vec::new();
         let mut bytes = 0;
         for (seat, kept, ended) in answered {
-            // A session that another socket has taken over meanwhile is answered there, when it asks again.
-            if seat.is_held_by(outbox) {
-                bytes += kept.payload.len();
-                let payload: Bytes = kept.payload.clone();
-                told.push(Told { session: seat.number, sequence: kept.sequence, status: kept.status, flags: kept.flags, payload });
+            let payload: Bytes = kept.payload.clone();
+            let one = Told { session: seat.number, sequence: kept.sequence, status: kept.status, flags: kept.flags, payload };
+            // A session that another socket has taken over meanwhile is answered there, by itself.
+            let (ours, next) = seat.done(kept, ended, Some(outbox));
+            waiting.extend(next.map(|next| (seat, next)));
+            if !ours {
+                continue;
             }
-            if let Some(next) = seat.done(kept, ended, false) {
-                tokio::spawn(run(shared.clone(), seat, next));
-            }
-            if bytes > ONE_FRAME {
+            if bytes + one.payload.len() > most && !told.is_empty() {
                 self.push(outbox, &std::mem::take(&mut told));
                 bytes = 0;
             }
+            bytes += one.payload.len();
+            told.push(one);
         }
         if !told.is_empty() {
             self.push(outbox, &told);
+        }
+        // After this answer, so that the answers of a session are in order.
+        for (seat, next) in waiting {
+            tokio::spawn(run(shared.clone(), seat, next));
         }
     }
 

@@ -12,8 +12,6 @@ from typing import Any
 from envharness._errors import ProtocolError
 from envharness.client._result import StepResult
 
-_ENVELOPE = ("observation", "reward", "done", "metadata")
-
 
 def loads(data: bytes) -> Any:
     """JSON as a value, NaN and infinities included.
@@ -45,8 +43,16 @@ def _default(value: Any) -> Any:
     if isinstance(value, (set, frozenset)):
         return list(value)
     if isinstance(value, bytes):
-        return value.decode()
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            raise TypeError('bytes that are no text cannot become JSON; encoding="msgpack" carries them') from None
     raise TypeError(f"a {type(value).__name__} cannot become JSON")
+
+
+def lacking(value: Any) -> Any:
+    """What stands for a value that msgpack lacks: of models their fields, else what JSON has for it."""
+    return value.model_dump() if hasattr(value, "model_dump") else _default(value)
 
 
 def is_pydantic(cls: Any) -> bool:
@@ -67,10 +73,16 @@ def encode_action(action: Any) -> bytes:
     if is_pydantic(cls):
         return cls.__pydantic_serializer__.to_json(action)
     if is_struct(cls):
-        return sys.modules["msgspec"].json.encode(action)
-    if dataclasses.is_dataclass(action) or hasattr(action, "keys"):
-        return dumps(dict(action) if hasattr(action, "keys") else dataclasses.asdict(action))
-    raise TypeError(f"an action is a model or a mapping, not a {cls.__name__}")
+        return sys.modules["msgspec"].json.encode(action, enc_hook=_default)
+    return dumps(_mapping(action))
+
+
+def _mapping(action: Any) -> dict[str, Any]:
+    if hasattr(action, "keys"):
+        return dict(action)
+    if dataclasses.is_dataclass(action) and not isinstance(action, type):
+        return dataclasses.asdict(action)
+    raise TypeError(f"an action is a model or a mapping, not a {type(action).__name__}")
 
 
 def plain_action(action: Any) -> Any:
@@ -80,17 +92,30 @@ def plain_action(action: Any) -> Any:
     if is_pydantic(type(action)):
         return action.model_dump()
     if is_struct(type(action)):
-        return sys.modules["msgspec"].to_builtins(action, builtin_types=(bytes,))
-    if dataclasses.is_dataclass(action):
-        return dataclasses.asdict(action)
-    return dict(action)
+        numpy = sys.modules.get("numpy")
+        kept = (bytes, bytearray) if numpy is None else (bytes, bytearray, numpy.ndarray)
+        return sys.modules["msgspec"].to_builtins(action, builtin_types=kept, enc_hook=lacking)
+    return _mapping(action)
 
 
 @lru_cache(maxsize=256)
 def reader(cls: type | None) -> Callable[[Any], Any]:
-    """What makes an observation or a state of a class from a mapping."""
+    """What makes an observation or a state of a class from a mapping; what does not fit is a ProtocolError."""
     if cls is None or cls is dict:
         return lambda value: value
+    read = _reader(cls)
+
+    def fit(value: Any) -> Any:
+        try:
+            return read(value)
+        # pydantic's and msgspec's errors are ValueErrors.
+        except (ValueError, TypeError) as error:
+            raise ProtocolError(f"an answer does not fit {cls.__name__}: {error}") from error
+
+    return fit
+
+
+def _reader(cls: Any) -> Callable[[Any], Any]:
     if is_pydantic(cls):
         return cls.model_validate
     if is_struct(cls):
@@ -107,12 +132,18 @@ def reader(cls: type | None) -> Callable[[Any], Any]:
     return lambda value: cls(**value)
 
 
+def besides(cls: Any) -> list[str]:
+    """The members of the envelope of a reply that a class of observations has fields for."""
+    fields: Any = getattr(cls, "model_fields", None) or getattr(cls, "__dataclass_fields__", None)
+    fields = fields or getattr(cls, "__struct_fields__", ())
+    return [name for name in ("reward", "done", "metadata") if name in fields]
+
+
 def result_reader(cls: type | None) -> Callable[[bytes], StepResult]:
     """What makes a StepResult, with an observation of a class, from the JSON of a reply."""
     if is_struct(cls):
         return _struct_reader(cls)
-    read = reader(cls)
-    beside = () if cls is None else [name for name in ("reward", "done", "metadata") if name in _fields(cls)]
+    read, beside = reader(cls), besides(cls)
 
     def result(data: bytes) -> StepResult:
         return from_reply(loads(data), read, beside)
@@ -120,37 +151,51 @@ def result_reader(cls: type | None) -> Callable[[bytes], StepResult]:
     return result
 
 
-def _fields(cls: type) -> Any:
-    return getattr(cls, "model_fields", None) or getattr(cls, "__dataclass_fields__", {})
-
-
 def from_reply(reply: Any, read: Callable[[Any], Any] = dict, beside: Any = ()) -> StepResult:
     """A StepResult of the mapping of a reply; `beside` are the members of the envelope that the observation has too."""
-    try:
-        observation, metadata = reply["observation"], reply.get("metadata")
-        if metadata is None and isinstance(observation, dict):
+    if not isinstance(reply, dict) or "observation" not in reply:
+        raise ProtocolError("an answer has no observation")
+    observation, metadata = reply["observation"], reply.get("metadata")
+    if isinstance(observation, dict):
+        if metadata is None:
             metadata = observation.get("metadata") or None
         if beside:
             observation = {**observation, **{name: reply[name] for name in beside if reply.get(name) is not None}}
-        return StepResult(read(observation), reply.get("reward"), bool(reply.get("done", False)), metadata)
-    except (KeyError, TypeError, AttributeError):
-        raise ProtocolError("an answer has no observation") from None
+    return StepResult(read(observation), reply.get("reward"), bool(reply.get("done", False)), metadata)
 
 
-def _struct_reader(cls: type) -> Callable[[bytes], StepResult]:
+def _struct_reader(cls: Any) -> Callable[[bytes], StepResult]:
     import msgspec
 
+    beside = besides(cls)
+    fields = {field.encode_name: field.required for field in msgspec.structs.fields(cls)}
+    read, own_metadata = reader(cls), "metadata" in fields
+
+    def slowly(data: bytes) -> StepResult:
+        return from_reply(loads(data), read, beside)
+
+    if any(fields.get(name) for name in beside):
+        # Without what stands beside the observation it does not fit.
+        return slowly
     members = [("observation", cls), ("reward", Any, None), ("done", bool, False), ("metadata", Any, None)]
     decode = msgspec.json.Decoder(msgspec.defstruct("Reply", members)).decode
-    beside = [name for name in ("reward", "done", "metadata") if name in cls.__struct_fields__]
+    put = msgspec.structs.force_setattr
 
     def result(data: bytes) -> StepResult:
         try:
             reply = decode(data)
-        except msgspec.ValidationError as error:
-            raise ProtocolError(f"an answer does not fit {cls.__name__}: {error}") from None
+        except msgspec.DecodeError:
+            # NaN is no JSON to msgspec.
+            return slowly(data)
+        observation, metadata = reply.observation, reply.metadata
         for name in beside:
-            setattr(reply.observation, name, getattr(reply, name))
-        return StepResult(reply.observation, reply.reward, reply.done, reply.metadata)
+            if (value := getattr(reply, name)) is not None:
+                put(observation, name, value)
+        if metadata is None:
+            if own_metadata:
+                metadata = observation.metadata or None
+            elif b'"metadata":{"' in data:
+                return slowly(data)
+        return StepResult(observation, reply.reward, reply.done, metadata)
 
     return result

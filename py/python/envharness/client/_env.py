@@ -8,9 +8,19 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Generic, TypeVar
 
 from envharness import _native
-from envharness._errors import ClientError
+from envharness._errors import ClientError, ProtocolError
 from envharness._runtime import guest_module
-from envharness.client._codec import dumps, encode_action, from_reply, loads, plain_action, reader, result_reader
+from envharness.client._codec import (
+    besides,
+    dumps,
+    encode_action,
+    from_reply,
+    lacking,
+    loads,
+    plain_action,
+    reader,
+    result_reader,
+)
 from envharness.client._endpoint import endpoint
 from envharness.client._ports import port
 from envharness.client._result import StepResult
@@ -96,9 +106,7 @@ class _Base(Generic[ActT, ObsT, StateT]):
     def _parse_result(self, payload: dict[str, Any]) -> StepResult[ObsT]:
         """The result of the mapping of a reply."""
         cls = self._given["observation"]
-        fields = getattr(cls, "model_fields", None) or getattr(cls, "__dataclass_fields__", None) or ()
-        beside = [name for name in ("reward", "done", "metadata") if name in fields]
-        return from_reply(payload, reader(cls), beside)
+        return from_reply(payload, reader(cls), besides(cls))
 
     def _parse_state(self, payload: dict[str, Any]) -> StateT:
         """The state of its mapping."""
@@ -110,10 +118,10 @@ class _Base(Generic[ActT, ObsT, StateT]):
         if self._fast_action:
             return encode_action(action)
         payload = self._step_payload(action)
-        return dumps(payload) if self._msgpack is None else self._msgpack.packb(payload)
+        return dumps(payload) if self._msgpack is None else self._msgpack.packb(payload, lacking)
 
     def _arguments(self, kwargs: dict[str, Any]) -> bytes:
-        return dumps(kwargs) if self._msgpack is None else self._msgpack.packb(kwargs)
+        return dumps(kwargs) if self._msgpack is None else self._msgpack.packb(kwargs, lacking)
 
     def _value(self, data: bytes) -> Any:
         if self._msgpack is None:
@@ -121,7 +129,7 @@ class _Base(Generic[ActT, ObsT, StateT]):
         try:
             return self._msgpack.unpackb(data)
         except ValueError as error:
-            raise ClientError(f"an answer is no msgpack: {error}") from None
+            raise ProtocolError(f"an answer is no msgpack: {error}") from None
 
     def _result(self, data: bytes) -> StepResult[ObsT]:
         if self._fast_result is not None:
