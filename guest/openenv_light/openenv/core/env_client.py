@@ -42,12 +42,19 @@ def _is_local(url):
         return False
 
 
-def _websockets():
+def _transport():
+    """What connects, and the error of a connection that is closed."""
+    if __name__.startswith("envharness."):
+        # Outside of workers these modules are `envharness.compat.openenv`, and the native core is there.
+        from envharness.compat.transport import connect
+
+        return connect, ConnectionError
     try:
         from websockets.asyncio.client import connect
+        from websockets.exceptions import ConnectionClosed
     except ImportError as error:
         raise ImportError("a client needs the package `websockets` 13 or later, which is not installed here") from error
-    return connect
+    return connect, ConnectionClosed
 
 
 class _Bootstrap:
@@ -231,7 +238,7 @@ class EnvClient(ABC, Generic[ActT, ObsT, StateT]):
             return self
         # Closed by the far end, or of another loop: of no use here, and nothing can be said on it any more.
         self._ws = self._ws_loop = None
-        connect = _websockets()
+        connect, _ = _transport()
         # The session of a socket that is still closing holds a place on the server.
         await self._settle()
         self._start_provider_if_needed()
@@ -290,10 +297,9 @@ class EnvClient(ABC, Generic[ActT, ObsT, StateT]):
         await asyncio.gather(*here, return_exceptions=True)
 
     async def _send_and_receive(self, message):
-        from websockets.exceptions import ConnectionClosed
-
+        _, closed = _transport()
         # A refusal is sent before any request, and the socket may be closed before ours is sent; the frame is still there.
-        with suppress(ConnectionClosed):
+        with suppress(closed):
             await self._send(message)
         response = await self._receive()
         if response.get("type") == "error":

@@ -1,0 +1,1 @@
+"""Other projects' names over envharness's clients."""
