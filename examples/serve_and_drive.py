@@ -1,8 +1,9 @@
-"""Both halves: an env package is served from an environment rigged for it, and driven from another.
+"""Both halves: an env package is served from an environment rigged for it, and many sessions are driven at once.
 
 Run it with `python serve_and_drive.py [FOLDER] [SESSIONS]`.
 """
 
+import asyncio
 import sys
 import time
 from pathlib import Path
@@ -12,33 +13,19 @@ import envharness as eh
 GUESS = Path(__file__).parent / "guess"
 
 
-def drive(url, sessions):
-    """Plays one episode in each of many sessions at once; returns how many guesses each took."""
-    import asyncio
-    import json
+async def play(url, seed):
+    """One episode; how many guesses it took."""
+    async with eh.GenericEnvClient(url) as env:
+        await env.reset(seed=seed)
+        for number in range(1, 11):
+            if (await env.step({"number": number})).done:
+                return number
+    raise RuntimeError("no number was right")
 
-    from websockets.asyncio.client import connect
 
-    async def play(seed):
-        async with connect(url, proxy=None) as socket:
-
-            async def ask(**message):
-                await socket.send(json.dumps(message))
-                reply = json.loads(await socket.recv())
-                if reply["type"] == "error":
-                    raise RuntimeError(reply["data"]["message"])
-                return reply["data"]
-
-            await ask(type="reset", data={"seed": seed})
-            for number in range(1, 11):
-                if (await ask(type="step", data={"number": number}))["done"]:
-                    return number
-            raise RuntimeError("no number was right")
-
-    async def play_all():
-        return await asyncio.gather(*(play(seed) for seed in range(sessions)))
-
-    return asyncio.run(play_all())
+async def play_all(url, sessions):
+    """Many episodes at once, over one connection."""
+    return await asyncio.gather(*(play(url, seed) for seed in range(sessions)))
 
 
 def main(folder=GUESS, sessions=100):
@@ -48,11 +35,9 @@ def main(folder=GUESS, sessions=100):
         for note in server.notes:
             print(note)
         print(f"Serving {Path(folder).name} at {server.url} after {time.perf_counter() - began:.2f} s")
-        client = eh.create_spec(name="client", pip_deps=["websockets>=15"])
-        with eh.create_context(client) as ctx:
-            began = time.perf_counter()
-            guesses = ctx.call(drive, server.ws_url + "/ws", sessions)
-            print(f"{sessions} sessions played an episode each in {time.perf_counter() - began:.2f} s; guessed {sum(guesses)} times")
+        began = time.perf_counter()
+        guesses = asyncio.run(play_all(server.url, sessions))
+        print(f"{sessions} sessions played an episode each in {time.perf_counter() - began:.2f} s; guessed {sum(guesses)} times")
     print("Server ended, workers gone.")
 
 

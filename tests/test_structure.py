@@ -15,6 +15,7 @@ ALLOWED = {
     "envharness-native": {"envharness-spec"},
     "envharness-worker": {"envharness-wire", "envharness-native"},
     "envharness-server": {"envharness-spec", "envharness-wire", "envharness-worker", "envharness-native"},
+    "envharness-client": {"envharness-wire", "envharness-native"},
     "envharness-serve": {
         "envharness-spec", "envharness-store", "envharness-rig", "envharness-server", "envharness-worker", "envharness-native",
     },
@@ -24,7 +25,7 @@ ALLOWED = {
     },
     "envharness-py": {
         "envharness-spec", "envharness-store", "envharness-rig", "envharness-serve", "envharness-server", "envharness-worker",
-        "envharness-cli",
+        "envharness-cli", "envharness-client", "envharness-wire", "envharness-native",
     },
     "envharness-loadgen": set(),
 }

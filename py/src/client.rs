@@ -1,6 +1,7 @@
 //! Clients: sessions for blocking callers and for event loops.
 
 use std::os::fd::AsRawFd as _;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -31,7 +32,7 @@ impl Value {
     fn into_python(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
         match self {
             Self::Answer(answer) => answer_to_python(py, &answer),
-            Self::Session(session) => Ok(Bound::new(py, ClientSession { session })?.into_any()),
+            Self::Session(session) => Ok(Bound::new(py, ClientSession { session: Own::new(session) })?.into_any()),
             Self::Body(status, body) => Ok((status, PyBytes::new(py, &body)).into_pyobject(py)?.into_any()),
             Self::Nothing => Ok(py.None().into_bound(py)),
         }
@@ -351,10 +352,59 @@ fn begin<'py>(
     waiter.wait(py, || {})?.into_python(py).map(Some)
 }
 
+/// How many forks made this process: sessions from before the last are its parent's.
+static FORKS: AtomicU64 = AtomicU64::new(0);
+
+/// A session of this process. In a forked child it is neither used nor dropped: what it needs runs in the parent, which may
+/// have held its locks.
+pub(crate) struct Own {
+    session: Option<Arc<Session>>,
+    forks: u64,
+}
+
+impl Own {
+    fn new(session: Arc<Session>) -> Self {
+        Self { session: Some(session), forks: FORKS.load(Ordering::Relaxed) }
+    }
+
+    fn is_inherited(&self) -> bool {
+        self.forks != FORKS.load(Ordering::Relaxed)
+    }
+
+    /// An error where it is the parent's.
+    fn check(&self) -> Result<(), ClientError> {
+        if self.is_inherited() {
+            return Err(ClientError::Lost { reason: "it belongs to the process that this one was forked from".to_owned() });
+        }
+        Ok(())
+    }
+
+    /// Why it cannot be used any more.
+    fn fate(&self) -> Option<ClientError> {
+        self.check().err().or_else(|| (**self).fate())
+    }
+}
+
+impl std::ops::Deref for Own {
+    type Target = Arc<Session>;
+
+    fn deref(&self) -> &Self::Target {
+        self.session.as_ref().expect("taken by drop alone")
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        if self.is_inherited() {
+            std::mem::forget(self.session.take());
+        }
+    }
+}
+
 /// A session.
 #[pyclass(module = "envharness._native", frozen)]
 pub struct ClientSession {
-    pub(crate) session: Arc<Session>,
+    pub(crate) session: Own,
 }
 
 #[pymethods]
@@ -372,6 +422,7 @@ impl ClientSession {
         timeout: Option<f64>,
         whole: bool,
     ) -> PyResult<u64> {
+        self.mine(port.py())?;
         let ask = self.request(op, encoding_name, payload, timeout)?;
         Ok(self.send(&ask, port.get().inner.sink(token), whole))
     }
@@ -387,6 +438,7 @@ impl ClientSession {
         timeout: Option<f64>,
         whole: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
+        self.mine(py)?;
         let ask = self.request(op, encoding_name, payload, timeout)?;
         let waiter = Waiter::new();
         let ticket = self.send(&ask, waiter.sink(), whole);
@@ -395,7 +447,9 @@ impl ClientSession {
 
     /// Gives up on an answer.
     fn cancel(&self, ticket: u64) {
-        self.session.cancel(ticket);
+        if !self.session.is_inherited() {
+            self.session.cancel(ticket);
+        }
     }
 
     /// Why it cannot be used any more: the parts of an error, or None.
@@ -407,6 +461,7 @@ impl ClientSession {
     /// Ends it.
     #[pyo3(signature = (timeout, *, port=None, token=0))]
     fn close(&self, py: Python<'_>, timeout: f64, port: Option<&Bound<'_, Port>>, token: u64) -> PyResult<()> {
+        self.mine(py)?;
         let timeout = seconds(Some(timeout))?.unwrap_or_default();
         match port {
             Some(port) => self.session.close(port.get().inner.sink(token), timeout),
@@ -422,13 +477,13 @@ impl ClientSession {
     /// Whether `envharness.v1` is spoken.
     #[getter]
     fn is_v1(&self) -> bool {
-        matches!(&*self.session, Session::V1(_))
+        matches!(&**self.session, Session::V1(_))
     }
 
     /// The session's id on the server, where it tells.
     #[getter]
     fn session_id(&self) -> Option<String> {
-        match &*self.session {
+        match &**self.session {
             Session::V1(seat) => Some(seat.session_id.clone()),
             Session::OpenEnv(_) => None,
         }
@@ -437,20 +492,24 @@ impl ClientSession {
     /// What the server said first, as JSON.
     #[getter]
     fn hello(&self) -> Option<String> {
-        match &*self.session {
-            Session::V1(seat) => Some(seat.trunk().hello()),
-            Session::OpenEnv(_) => None,
+        match &**self.session {
+            Session::V1(seat) if !self.session.is_inherited() => Some(seat.trunk().hello()),
+            _ => None,
         }
     }
 
     /// How often its connection was made again.
     #[getter]
     fn reconnects(&self) -> u64 {
-        self.session.reconnects()
+        if self.session.is_inherited() { 0 } else { self.session.reconnects() }
     }
 }
 
 impl ClientSession {
+    fn mine(&self, py: Python<'_>) -> PyResult<()> {
+        self.session.check().map_err(|error| raise(py, &error))
+    }
+
     fn request(&self, op: &str, encoding_name: &str, payload: &[u8], timeout: Option<f64>) -> PyResult<Ask> {
         Ok(Ask {
             op: operation(op)?,
@@ -461,7 +520,7 @@ impl ClientSession {
     }
 
     fn send(&self, ask: &Ask, sink: Sink, whole: bool) -> u64 {
-        match &*self.session {
+        match &**self.session {
             Session::OpenEnv(session) if whole => session.ask_whole(ask, sink),
             session => session.ask(ask, sink),
         }
@@ -477,5 +536,6 @@ pub fn close_connections(py: Python<'_>) {
 /// Forgets the parent's connections in a forked child.
 #[pyfunction]
 pub fn forget_connections() {
+    FORKS.fetch_add(1, Ordering::Relaxed);
     envharness_client::forget();
 }

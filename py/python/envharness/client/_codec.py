@@ -132,11 +132,19 @@ def _reader(cls: Any) -> Callable[[Any], Any]:
     return lambda value: cls(**value)
 
 
-def besides(cls: Any) -> list[str]:
-    """The members of the envelope of a reply that a class of observations has fields for."""
-    fields: Any = getattr(cls, "model_fields", None) or getattr(cls, "__dataclass_fields__", None)
-    fields = fields or getattr(cls, "__struct_fields__", ())
-    return [name for name in ("reward", "done", "metadata") if name in fields]
+@lru_cache(maxsize=256)
+def besides(cls: Any) -> dict[str, bool]:
+    """The members of a reply's envelope that a class of observations has fields for, and whether it cannot be without them."""
+    if is_struct(cls):
+        fields = {field.name: field.required for field in sys.modules["msgspec"].structs.fields(cls)}
+    elif is_pydantic(cls) and hasattr(cls, "model_fields"):
+        fields = {name: field.is_required() for name, field in cls.model_fields.items()}
+    elif dataclasses.is_dataclass(cls):
+        missing = dataclasses.MISSING
+        fields = {f.name: f.default is missing and f.default_factory is missing for f in dataclasses.fields(cls)}
+    else:
+        fields = {}
+    return {name: fields[name] for name in ("reward", "done", "metadata") if name in fields}
 
 
 def result_reader(cls: type | None) -> Callable[[bytes], StepResult]:
@@ -151,8 +159,11 @@ def result_reader(cls: type | None) -> Callable[[bytes], StepResult]:
     return result
 
 
-def from_reply(reply: Any, read: Callable[[Any], Any] = dict, beside: Any = ()) -> StepResult:
-    """A StepResult of the mapping of a reply; `beside` are the members of the envelope that the observation has too."""
+_NOTHING: dict[str, bool] = {}
+
+
+def from_reply(reply: Any, read: Callable[[Any], Any] = dict, beside: dict[str, bool] = _NOTHING) -> StepResult:
+    """A StepResult of the mapping of a reply; `beside` is what :func:`besides` tells of the observation's class."""
     if not isinstance(reply, dict) or "observation" not in reply:
         raise ProtocolError("an answer has no observation")
     observation, metadata = reply["observation"], reply.get("metadata")
@@ -160,21 +171,20 @@ def from_reply(reply: Any, read: Callable[[Any], Any] = dict, beside: Any = ()) 
         if metadata is None:
             metadata = observation.get("metadata") or None
         if beside:
-            observation = {**observation, **{name: reply[name] for name in beside if reply.get(name) is not None}}
+            needed = {name: None for name in beside if beside[name]}
+            observation = {**needed, **observation, **{name: reply[name] for name in beside if reply.get(name) is not None}}
     return StepResult(read(observation), reply.get("reward"), bool(reply.get("done", False)), metadata)
 
 
 def _struct_reader(cls: Any) -> Callable[[bytes], StepResult]:
     import msgspec
 
-    beside = besides(cls)
-    fields = {field.encode_name: field.required for field in msgspec.structs.fields(cls)}
-    read, own_metadata = reader(cls), "metadata" in fields
+    read, beside = reader(cls), besides(cls)
 
     def slowly(data: bytes) -> StepResult:
         return from_reply(loads(data), read, beside)
 
-    if any(fields.get(name) for name in beside):
+    if any(beside.values()):
         # Without what stands beside the observation it does not fit.
         return slowly
     members = [("observation", cls), ("reward", Any, None), ("done", bool, False), ("metadata", Any, None)]
@@ -192,7 +202,7 @@ def _struct_reader(cls: Any) -> Callable[[bytes], StepResult]:
             if (value := getattr(reply, name)) is not None:
                 put(observation, name, value)
         if metadata is None:
-            if own_metadata:
+            if "metadata" in beside:
                 metadata = observation.metadata or None
             elif b'"metadata":{"' in data:
                 return slowly(data)

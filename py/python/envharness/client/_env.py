@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+import threading
+import weakref
 from collections.abc import Mapping
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -50,6 +53,9 @@ class _Base(Generic[ActT, ObsT, StateT]):
         self._options = json.dumps(dict(given["open_options"] or {}))
         self._session: _native.ClientSession | None = None
         self._closed = False
+        # Calls at once open one session: among threads, and among the tasks of a loop.
+        self._opens = threading.Lock()
+        self._turn: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
         self._contract: dict[str, Any] | None = None
         self._seen_reconnects = 0
         self._endpoint = endpoint(self._server, given["settings"])
@@ -151,7 +157,16 @@ class _Base(Generic[ActT, ObsT, StateT]):
         self._session = None
         return False
 
+    def _opening_turn(self) -> asyncio.Lock:
+        """The lock under which a task of the running loop opens the session."""
+        loop = asyncio.get_running_loop()
+        if self._turn is None or self._turn[0] is not loop:
+            self._turn = (loop, asyncio.Lock())
+        return self._turn[1]
+
     def _opened(self, session: _native.ClientSession) -> None:
+        if self._closed:
+            raise ClientError("the client is closed")
         if self._encoding == "msgpack" and not session.is_v1:
             raise ClientError("the server speaks OpenEnv's protocol, which carries JSON alone", hint='leave out encoding="msgpack"')
         self._session, self._seen_reconnects = session, session.reconnects
@@ -174,7 +189,7 @@ class _Base(Generic[ActT, ObsT, StateT]):
 
 _MADE = {
     "_server", "_given", "_timeout", "_encoding", "_options", "_session", "_closed", "_contract", "_endpoint",
-    "_fast_action", "_fast_result", "_msgpack", "_sync", "_children", "_seen_reconnects",
+    "_fast_action", "_fast_result", "_msgpack", "_sync", "_children", "_seen_reconnects", "_opens", "_turn",
 }  # fmt: skip
 
 
@@ -250,12 +265,12 @@ class EnvClient(_Base[ActT, ObsT, StateT]):
             },
         )
         self._sync: SyncEnvClient[ActT, ObsT, StateT] | None = None
-        self._children: list[EnvClient[ActT, ObsT, StateT]] = []
+        self._children: weakref.WeakSet[EnvClient[ActT, ObsT, StateT]] = weakref.WeakSet()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """A client of the same server, not connected."""
         super().__setstate__(state)
-        self._sync, self._children = None, []
+        self._sync, self._children = None, weakref.WeakSet()
 
     async def connect(self) -> EnvClient[ActT, ObsT, StateT]:
         """Opens the session, where there is none; gives the client itself.
@@ -266,10 +281,13 @@ class EnvClient(_Base[ActT, ObsT, StateT]):
             ContractMismatch: The server serves another contract.
             EnvironmentFailed: The environment could not be made.
         """
-        if not self._usable(again=True):
-            options, timeout, wait = self._opening()
-            opened = await port().begin(lambda **to: self._endpoint.open(options, timeout, wait, **to))
-            self._opened(opened)
+        if self._usable(again=True):
+            return self
+        async with self._opening_turn():
+            if not self._usable(again=True):
+                options, timeout, wait = self._opening()
+                opened = await port().begin(lambda **to: self._endpoint.open(options, timeout, wait, **to))
+                self._opened(opened)
         return self
 
     async def _ask(self, op: str, payload: bytes, again: bool = False) -> tuple[int, bytes]:
@@ -326,13 +344,12 @@ class EnvClient(_Base[ActT, ObsT, StateT]):
         child = type(self).__new__(type(self))
         child.__setstate__(self.__getstate__())
         await child.connect()
-        self._children.append(child)
+        self._children.add(child)
         return child
 
     async def close(self) -> None:
         """Ends the session, and those made from it. A closed client is not used again."""
-        children, self._children = self._children, []
-        for child in children:
+        for child in list(self._children):
             await child.close()
         session, self._session, self._closed = self._session, None, True
         if session is not None:
@@ -393,8 +410,11 @@ class SyncEnvClient(Generic[ActT, ObsT, StateT]):
     def connect(self) -> SyncEnvClient[ActT, ObsT, StateT]:
         """As :meth:`EnvClient.connect`."""
         client = self._client
-        if not client._usable(again=True):
-            client._opened(client._endpoint.open(*client._opening()))
+        if client._usable(again=True):
+            return self
+        with client._opens:
+            if not client._usable(again=True):
+                client._opened(client._endpoint.open(*client._opening()))
         return self
 
     def _ask(self, op: str, payload: bytes, again: bool = False) -> bytes:
@@ -438,14 +458,14 @@ class SyncEnvClient(Generic[ActT, ObsT, StateT]):
         client = self._client
         child = type(client).__new__(type(client))
         child.__setstate__(client.__getstate__())
-        client._children.append(child)
-        return child.sync().connect()
+        face = child.sync().connect()
+        client._children.add(child)
+        return face
 
     def close(self) -> None:
         """As :meth:`EnvClient.close`."""
         client = self._client
-        children, client._children = client._children, []
-        for child in children:
+        for child in list(client._children):
             child.sync().close()
         session, client._session, client._closed = client._session, None, True
         if session is not None:

@@ -48,7 +48,11 @@ class LoopPort:
         """A call of a session: flags and payload. Cancelling it gives the answer up, not the session."""
         self._next = token = self._next + 1
         self._futures[token] = future = asyncio.get_running_loop().create_future()
-        ticket = session.ask(self._native, token, op, encoding, payload, timeout, whole)
+        try:
+            ticket = session.ask(self._native, token, op, encoding, payload, timeout, whole)
+        except BaseException:
+            del self._futures[token]
+            raise
         try:
             return await future
         except asyncio.CancelledError:
