@@ -1,6 +1,6 @@
 # Bare `make` lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check gen bench bench-serve faults clean
+.PHONY: help demo test check gen bench bench-serve bench-drive faults clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -23,6 +23,9 @@ bench: ## print the figures, each beside its peer
 
 bench-serve: ## print the figures of serving, beside openenv 0.10.0's own server
 	@bash scripts/bench-serve.sh
+
+bench-drive: ## print the figures of driving, beside openenv, gymnasium and EnvPool
+	@bash scripts/bench-drive.sh
 
 faults: ## the long fault runs: kills in create, publish and gc, and of workers and servers
 	@bash scripts/faults.sh

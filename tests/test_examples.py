@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from conftest import EXAMPLES, clean_environ
+from conftest import EXAMPLES, ROOT, clean_environ
 
 pytestmark = pytest.mark.xdist_group("examples")
 
@@ -54,3 +56,15 @@ def test_both_halves(home):
     said = run("serve_and_drive.py", home=home)
     assert re.search(r"100 sessions played an episode each .* guessed \d+ times", said)
     assert said.endswith("Server ended, workers gone.\n")
+
+
+@pytest.mark.parametrize("name", ["drive_async.py", "drive_sync.py"])
+def test_the_readmes_loops(name, home):
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    block = next(block for block in blocks if block.startswith(f"# {name}\n"))
+    assert len(block.strip().splitlines()) <= 25
+    shutil.copytree(EXAMPLES / "guess", home / "guess", dirs_exist_ok=True)
+    (home / name).write_text(block)
+    done = subprocess.run([sys.executable, name], env=clean_environ(home), cwd=home, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr
+    assert ("yes 1.0" in done.stdout) if name == "drive_sync.py" else len(json.loads(done.stdout)) == 100

@@ -166,8 +166,9 @@ def test_the_single_environment_script_as_a_user_runs_it(big, home):
         for line in ("gymnasium==0.29.1", "stable-baselines3==2.2.1", "torch==2.0.1", "Context ended, clean-up done."):
             assert line in done.out.splitlines()
         assert ("Trained for 64 steps" in done.out) == (round_number == 0)
+    # The base has what it had before: nothing, or a release of its own.
     after = big(sys.executable, "-c", "import gymnasium; print(gymnasium.__version__)")
-    assert after.code == 1 and "ModuleNotFoundError" in after.err
+    assert "0.29.1" not in after.out and (after.code == 0 or "ModuleNotFoundError" in after.err)
 
 
 def test_torch_is_entered_left_and_entered_again_three_times(big, home, tmp_path):

@@ -4,6 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use envharness_client::{Answer, ClientError, Outcome};
 use envharness_native::{Descriptor, Env, EnvError, RawOutcome, ResetArgs, find};
+use envharness_spec::contract::Problem;
 use envharness_wire::frame::{self, Answer as Kind};
 use envharness_wire::v1::{DONE, Encoding, Op, TERMINATED, TRUNCATED};
 use envharness_wire::{Code, reply};
@@ -47,6 +48,17 @@ impl NativeVector {
     fn locked(&self) -> MutexGuard<'_, Inside> {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The seed of a reset's arguments.
+fn seeded(payload: &[u8]) -> Result<ResetArgs, EnvError> {
+    let given: serde_json::Value = serde_json::from_slice(payload).unwrap_or_default();
+    let seed = &given["seed"];
+    if seed.is_null() || seed.is_u64() {
+        return Ok(ResetArgs { seed: seed.as_u64(), ..ResetArgs::default() });
+    }
+    let why = "Input should be greater than or equal to 0".to_owned();
+    Err(EnvError::Invalid(vec![Problem::new("greater_than_equal", vec!["body".into(), "seed".into()], why, seed.clone())]))
 }
 
 fn invalid(error: EnvError) -> ClientError {
@@ -125,6 +137,13 @@ impl NativeVector {
             contract.set_item(key, json_to_python(py, &schema())?)?;
         }
         Ok(contract)
+    }
+
+    /// Outcomes that nobody has taken.
+    #[getter]
+    fn due(&self) -> usize {
+        let inside = self.locked();
+        inside.ready.len() + inside.rows.told.len()
     }
 
     /// Calls each of some slots; the outcomes are there at once.
@@ -272,10 +291,8 @@ impl Inside {
             return;
         }
         let at = slot as usize;
-        let given: serde_json::Value = serde_json::from_slice(payload).unwrap_or_default();
-        let args = ResetArgs { seed: given["seed"].as_u64(), ..ResetArgs::default() };
         let place = &mut self.rows.observations[at * row..(at + 1) * row];
-        let result = self.envs[at].reset_raw(&args, place);
+        let result = seeded(payload).and_then(|args| self.envs[at].reset_raw(&args, place));
         self.settle(slot, result.map(|outcome| (outcome.reward, 0)));
     }
 
@@ -306,6 +323,8 @@ impl Inside {
             Ok(told) => told,
             Err(error) => {
                 self.rows.errors.push((slot, invalid(error)));
+                let row = self.rows.observations.len() / self.envs.len();
+                self.rows.observations[at * row..(at + 1) * row].fill(0);
                 (f64::NAN, 0)
             }
         };

@@ -1,5 +1,6 @@
 //! Many sessions driven with one call.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -18,6 +19,8 @@ pub struct ClientVector {
     slots: usize,
     /// Which slots a turn began anew.
     begun: Mutex<Vec<u8>>,
+    /// Outcomes of calls that were sent, which nobody has taken.
+    due: AtomicUsize,
 }
 
 /// Raw outcomes, stacked by slot: observations, rewards, flags, `(slot, info)` and `(slot, error)`.
@@ -42,6 +45,7 @@ impl ClientVector {
                 }
             })
         });
+        self.due.fetch_sub(outcomes.len(), Ordering::Relaxed);
         raised.map_or(Ok(outcomes), Err)
     }
 }
@@ -60,7 +64,13 @@ pub(crate) fn told<'py>(py: Python<'py>, slot: u32, outcome: Outcome) -> PyResul
 impl ClientVector {
     #[new]
     fn new(slots: usize) -> Self {
-        Self { vector: Mutex::new(Vector::new(slots)), slots, begun: Mutex::default() }
+        Self { vector: Mutex::new(Vector::new(slots)), slots, begun: Mutex::default(), due: AtomicUsize::new(0) }
+    }
+
+    /// Outcomes that nobody has taken, among them those that are still to come.
+    #[getter]
+    fn due(&self) -> usize {
+        self.due.load(Ordering::Relaxed)
     }
 
     /// Puts a session into a slot.
@@ -81,8 +91,11 @@ impl ClientVector {
         if slots.len() != payloads.len() {
             return Err(PyValueError::new_err(format!("{} slots and {} payloads", slots.len(), payloads.len())));
         }
-        let calls = slots.into_iter().zip(&payloads).map(|(slot, payload)| (slot, Bytes::copy_from_slice(payload.as_bytes()))).collect();
-        self.locked().send(operation(op)?, encoding(encoding_name)?, seconds(timeout)?, calls, together);
+        let (op, encoding, timeout) = (operation(op)?, encoding(encoding_name)?, seconds(timeout)?);
+        let calls: Vec<_> =
+            slots.into_iter().zip(&payloads).map(|(slot, payload)| (slot, Bytes::copy_from_slice(payload.as_bytes()))).collect();
+        self.due.fetch_add(calls.len(), Ordering::Relaxed);
+        self.locked().send(op, encoding, timeout, calls, together);
         Ok(())
     }
 
@@ -92,9 +105,10 @@ impl ClientVector {
         if slots.is_empty() || rows.len() % slots.len() != 0 {
             return Err(PyValueError::new_err(format!("{} bytes are no rows of {} slots", rows.len(), slots.len())));
         }
-        let row = rows.len() / slots.len();
+        let (row, timeout) = (rows.len() / slots.len(), seconds(timeout)?);
+        self.due.fetch_add(slots.len(), Ordering::Relaxed);
         let calls = slots.into_iter().enumerate().map(|(at, slot)| (slot, rows.slice(at * row..(at + 1) * row))).collect();
-        self.locked().send(operation("step")?, encoding("tensor")?, seconds(timeout)?, calls, together);
+        self.locked().send(Op::Step, Encoding::Tensor, timeout, calls, together);
         Ok(())
     }
 
@@ -121,6 +135,7 @@ impl ClientVector {
         }
         let (row, timeout) = (rows.len() / self.slots, seconds(timeout)?);
         let anew = Bytes::from_static(b"{}");
+        self.due.fetch_add(self.slots, Ordering::Relaxed);
         py.detach(|| {
             let (mut steps, mut resets) = (Vec::with_capacity(self.slots), Vec::new());
             for (at, ended) in ended.iter().enumerate() {

@@ -212,7 +212,7 @@ class EnvClient(_Base[ActT, ObsT, StateT]):
     ...         return (await env.state())["step_count"]
     >>> with eh.serve("native:cartpole") as server:
     ...     asyncio.run(play(server.url))
-    9
+    8
     """
 
     def __init__(

@@ -10,10 +10,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from envharness import _native
-from envharness._errors import ClientError, ConnectError, EnvHarnessError, Saturated, from_client
+from envharness._errors import ClientError, ConnectError, EnvHarnessError, RequestTimeout, Saturated, SessionLost, from_client
 
 #: Sessions that are opened at once.
 _AT_ONCE = 256
+#: How long one of several full servers is waited for before the next is asked, and how long a refusal is not asked again.
+_TURN, _PAUSE = 0.5, 0.25
 
 
 class Gathering:
@@ -34,12 +36,17 @@ class Gathering:
         return len(self._waiting)
 
     def turn(self) -> None:
-        """Waits until something is there, and hands it over."""
+        """Waits a little until something is there, and hands it over."""
         select.select([self._port.fileno()], [], [], 0.2)
         for token, error, value in self._port.drain():
             done = self._waiting.pop(token, None)
             if done is not None:
                 done(None if error is None else from_client(*error), value)
+
+    def finish(self) -> None:
+        """Waits until nothing is under way."""
+        while self._waiting:
+            self.turn()
 
 
 def free_slots(endpoints: Sequence[_native.Endpoint], timeout: float) -> list[float]:
@@ -56,8 +63,7 @@ def free_slots(endpoints: Sequence[_native.Endpoint], timeout: float) -> list[fl
             found[at] = float("inf") if told is None else float(told["free"])
 
         gathering.begin(lambda endpoint=endpoint, **to: endpoint.capacity(timeout, **to), done)
-    while len(gathering):
-        gathering.turn()
+    gathering.finish()
     errors = [value for value in found if isinstance(value, Exception)]
     if len(errors) == len(found):
         raise errors[0]
@@ -77,54 +83,101 @@ def shares(free: Sequence[float], wanted: int) -> list[int]:
 
 def open_sessions(
     endpoints: Sequence[_native.Endpoint], slots: Sequence[int], options: str, timeout: float, wait: float | None
-) -> dict[int, _native.ClientSession]:
-    """A session for each slot; neighbours share a server.
+) -> dict[int, tuple[int, _native.ClientSession]]:
+    """A session for each slot, with the number of its server; neighbours share a server.
 
     Raises:
         Saturated: They are not all free; nothing is left open.
-        ClientError: Any other failure; nothing is left open.
+        EnvHarnessError: Any other failure; nothing is left open.
     """
     free = free_slots(endpoints, timeout) if len(endpoints) > 1 else [float("inf")]
-    counts = shares(free, len(slots))
-    places = [at for at, count in enumerate(counts) for _ in range(count)]
-    todo = list(zip(slots, places))
-    todo.reverse()
-    opened: dict[int, _native.ClientSession] = {}
-    failures: list[EnvHarnessError] = []
-    tried: dict[int, set[int]] = {}
-    until = None if wait is None else time.monotonic() + wait
-    gathering = Gathering()
-
-    def start(slot: int, place: int) -> None:
-        def done(error: EnvHarnessError | None, session: Any) -> None:
-            if error is None:
-                opened[slot] = session
-                return
-            # Another server may have room, or be there at all.
-            seen = tried.setdefault(slot, set())
-            seen.add(place)
-            others = [at for at in range(len(endpoints)) if at not in seen]
-            if others and isinstance(error, (Saturated, ConnectError)):
-                todo.append((slot, others[0]))
-            else:
-                failures.append(error)
-
-        room = None if until is None or len(endpoints) - len(tried.get(slot, ())) > 1 else max(0.0, until - time.monotonic())
-        gathering.begin(lambda **to: endpoints[place].open(options, timeout, room, **to), done)
-
+    opening = _Opening(endpoints, free, options, timeout, wait)
+    places = [at for at, count in enumerate(shares(free, len(slots))) for _ in range(count)]
+    opening.todo = list(zip(slots, places))[::-1]
     try:
-        while (todo or len(gathering)) and not failures:
-            while todo and len(gathering) < _AT_ONCE:
-                start(*todo.pop())
-            gathering.turn()
-        if failures:
-            raise failures[0]
-    except BaseException:
-        while len(gathering):
-            gathering.turn()
-        close_sessions(opened.values())
+        opening.run()
+    except EnvHarnessError:
+        opening.gathering.finish()
+        close_sessions(session for _, session in opening.opened.values())
         raise
-    return opened
+    return opening.opened
+
+
+class _Opening:
+    """Sessions that are being opened."""
+
+    def __init__(
+        self, endpoints: Sequence[_native.Endpoint], free: Sequence[float], options: str, timeout: float, wait: float | None
+    ) -> None:
+        self.endpoints, self.free, self.options, self.timeout = endpoints, free, options, timeout
+        self.until = None if wait is None else time.monotonic() + wait
+        self.gathering = Gathering()
+        self.todo: list[tuple[int, int]] = []
+        self.later: list[tuple[float, int, int]] = []
+        self.opened: dict[int, tuple[int, _native.ClientSession]] = {}
+        self.failures: list[EnvHarnessError] = []
+        #: What each server said, by slot, the last word of each.
+        self.said: dict[int, dict[int, EnvHarnessError]] = {}
+        self.tries: dict[int, int] = {}
+
+    def run(self) -> None:
+        """Opens all of them; raises the first failure."""
+        while self.todo or self.later or len(self.gathering):
+            while self.todo and len(self.gathering) < _AT_ONCE:
+                self.start(*self.todo.pop())
+            self.gathering.turn()
+            if self.failures:
+                raise self.failures[0]
+            now = time.monotonic()
+            self.todo += [(slot, place) for due, slot, place in self.later if due <= now]
+            self.later = [entry for entry in self.later if entry[0] > now]
+
+    def left(self) -> float | None:
+        """How many seconds may still be waited for room."""
+        return None if self.until is None else max(0.0, self.until - time.monotonic())
+
+    def start(self, slot: int, place: int) -> None:
+        """Asks one server for a session of a slot."""
+        began, room = time.monotonic(), self.left()
+        if room is not None and len(self.endpoints) > 1:
+            # Others may have room at once, or before this one.
+            room = None if len(self.said.get(slot, ())) < len(self.endpoints) else min(room, _TURN)
+
+        def done(error: EnvHarnessError | None, session: Any) -> None:
+            if error is not None:
+                self.refused(slot, place, error, began)
+            elif session.is_v1:
+                self.opened[slot] = place, session
+            else:
+                # A socket of OpenEnv's protocol may be refused after it is open: any answer tells that it is not.
+                ask = lambda port, token: session.ask(port, token, "state", "json", b"", self.timeout)  # noqa: E731
+                self.gathering.begin(ask, lambda error, _: answered(error, session))
+
+        def answered(error: EnvHarnessError | None, session: Any) -> None:
+            if isinstance(error, (Saturated, SessionLost, ConnectError, RequestTimeout)):
+                self.refused(slot, place, error, began)
+            else:
+                self.opened[slot] = place, session
+
+        self.gathering.begin(lambda **to: self.endpoints[place].open(self.options, self.timeout, room, **to), done)
+
+    def refused(self, slot: int, place: int, error: EnvHarnessError, began: float) -> None:
+        """One server has none for this slot: another may have, or this one later."""
+        said = self.said.setdefault(slot, {})
+        said[place] = error
+        if not isinstance(error, (Saturated, ConnectError)) and getattr(error, "code", None) != "DRAINING":
+            self.failures.append(error)
+            return
+        others = [at for at in range(len(self.endpoints)) if at not in said]
+        if others:
+            self.todo.append((slot, max(others, key=lambda at: self.free[at])))
+            return
+        full = [at for at, told in sorted(said.items()) if isinstance(told, Saturated)]
+        if full and self.left():
+            self.tries[slot] = again = self.tries.get(slot, 0) + 1
+            self.later.append((began + _PAUSE, slot, full[again % len(full)]))
+            return
+        self.failures.append(said[full[0]] if full else error)
 
 
 def close_sessions(sessions: Any, timeout: float = 5.0) -> None:
@@ -133,5 +186,4 @@ def close_sessions(sessions: Any, timeout: float = 5.0) -> None:
     for session in sessions:
         with contextlib.suppress(ClientError):
             gathering.begin(lambda session=session, **to: session.close(timeout, **to), lambda error, value: None)
-    while len(gathering):
-        gathering.turn()
+    gathering.finish()

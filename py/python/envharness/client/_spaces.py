@@ -7,6 +7,10 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 _KINDS = ("Box", "Discrete", "MultiDiscrete", "MultiBinary")
+#: The numbers that travel raw.
+_NUMBERS = frozenset(
+    ("float16", "float32", "float64", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)))
+)
 
 
 class TensorSpace(NamedTuple):
@@ -30,13 +34,11 @@ def tensor_space(contract: Mapping[str, Any], side: str) -> TensorSpace | None:
         return None
     if kind == "Discrete":
         return TensorSpace("int64", ())
-    if kind == "MultiBinary":
-        shape = space.get("shape") or space.get("n")
-        return TensorSpace(space.get("dtype", "int8"), tuple(shape) if isinstance(shape, list) else (int(shape),))
-    shape = space.get("shape")
+    shape, dtype = space.get("shape"), space.get("dtype", "int8" if kind == "MultiBinary" else "int64")
     if shape is None:
-        shape = _shape_of(space.get("nvec"))
-    return TensorSpace(space["dtype"], tuple(shape))
+        shape = space.get("n") if kind == "MultiBinary" else _shape_of(space.get("nvec"))
+    shape = tuple(shape) if isinstance(shape, (list, tuple)) else (int(shape),)
+    return TensorSpace(dtype, shape) if dtype in _NUMBERS else None
 
 
 def _shape_of(value: Any) -> tuple[int, ...]:
