@@ -74,6 +74,21 @@ def home(tmp_path, monkeypatch) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def channel() -> Path:
+    """The folder of a conda channel with real packages, made once per machine."""
+    import shutil
+
+    import channel as made
+
+    for program in ("patchelf", "cc"):
+        if shutil.which(program) is None:
+            pytest.skip(f"{program}, which the channel is made with, is not on this machine")
+    if made.MINORS[0] not in made.interpreters():
+        pytest.skip(f"Python {made.MINORS[0]} with a shared library is not on this machine")
+    return made.get(CACHE)
+
+
 class Ran:
     """A finished process."""
 
