@@ -1,6 +1,6 @@
 # Bare `make` lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check gen bench bench-serve bench-drive faults clean
+.PHONY: help demo test check gen bench bench-conda bench-serve bench-drive faults clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -20,6 +20,9 @@ gen: ## renew generated files: the command-line reference
 
 bench: ## print the figures, each beside its peer
 	@bash scripts/bench.sh
+
+bench-conda: ## print the figures of the conda backend, beside py-rattler and uv
+	@bash scripts/bench-conda.sh
 
 bench-serve: ## print the figures of serving, beside openenv 0.10.0's own server
 	@bash scripts/bench-serve.sh

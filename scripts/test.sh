@@ -12,6 +12,7 @@ need() { # COMMAND PACKAGE: installs a program of the tests where it is missing 
 need strace strace
 need git git
 need chromium chromium
+need patchelf patchelf
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 

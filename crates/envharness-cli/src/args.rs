@@ -361,6 +361,15 @@ pub enum ExportFormat {
     /// PEP 751 pylock.toml
     #[value(name = "pylock.toml", alias = "pylock")]
     Pylock,
+    /// conda's environment.yml, every package exact
+    #[value(name = "environment.yml", alias = "environment")]
+    Environment,
+    /// conda's explicit list of addresses
+    #[value(name = "explicit")]
+    Explicit,
+    /// pixi.lock
+    #[value(name = "pixi.lock", alias = "pixi")]
+    Pixi,
     /// The normalised spec
     #[value(name = "spec.yaml", alias = "spec")]
     Spec,

@@ -52,7 +52,7 @@ impl Reporter for TerminalReporter {
                     }
                 }
             }
-            Event::Python { .. } => self.bar.suspend(|| self.printer.note(&event.text())),
+            Event::Python { .. } | Event::Backend { .. } => self.bar.suspend(|| self.printer.note(&event.text())),
             Event::Created { .. } => {
                 if self.verbose {
                     self.printer.note(&event.text());
@@ -64,6 +64,7 @@ impl Reporter for TerminalReporter {
             | Event::Building { .. }
             | Event::Downloading { .. }
             | Event::Downloaded { .. }
+            | Event::Progress { .. }
             | Event::Compiling { .. } => {
                 self.bar.set_message(event.text());
                 self.bar.enable_steady_tick(Duration::from_millis(100));

@@ -1,9 +1,10 @@
 //! Byte-code, compiled once per package and interpreter and shared by every prefix that has the package.
 //!
 //! Files are PEP 552 unchecked-hash ones: an interpreter takes them without looking at the source, so the builder alone
-//! makes them, from sources whose hash equals the one in the wheel's `RECORD`.
+//! makes them, from sources whose hash equals the one in the wheel's `RECORD`, or in the conda package's record. A conda
+//! prefix has its standard library inside, which is compiled in the same way.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -32,7 +33,7 @@ pub enum Urgency {
 struct Installed {
     /// Where its byte-code is kept; named by the hashes of its sources.
     kept: PathBuf,
-    /// Source path relative to site-packages, and its hash in `RECORD` (url-safe base64).
+    /// Source path relative to the prefix, and its hash (url-safe base64).
     modules: Vec<(String, String)>,
 }
 
@@ -42,19 +43,18 @@ struct Installed {
 /// [`RigError`]; the prefix works without byte-code too.
 pub fn compile(home: &Home, key: &str, interpreter: &Interpreter, urgency: Urgency) -> Result<usize, RigError> {
     let prefix = home.prefix(key);
-    let site = site_packages(&prefix, interpreter);
-    let packages = installed(home, &site, interpreter);
+    let packages = installed(home, &prefix, interpreter);
     let (ready, missing): (Vec<&Installed>, Vec<&Installed>) = packages.iter().partition(|p| p.kept.is_dir());
     let mut added = link(home, key, interpreter, &ready)?;
     match urgency {
         Urgency::Now => {
             let workers = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-            compile_all(home, &site, interpreter, &missing, workers, urgency)?;
+            compile_all(home, &prefix, interpreter, &missing, workers, urgency)?;
             added += link(home, key, interpreter, &missing)?;
         }
         Urgency::Background => {
             for package in missing {
-                compile_all(home, &site, interpreter, &[package], 1, urgency)?;
+                compile_all(home, &prefix, interpreter, &[package], 1, urgency)?;
                 added += link(home, key, interpreter, &[package])?;
             }
         }
@@ -81,32 +81,78 @@ pub fn spawn(home: &Home, key: &str, interpreter: &Interpreter) {
     }
 }
 
-fn installed(home: &Home, site: &Path, interpreter: &Interpreter) -> Vec<Installed> {
+fn installed(home: &Home, prefix: &Path, interpreter: &Interpreter) -> Vec<Installed> {
     let build = Digest::of(format!("{}\n{}\n{}", interpreter.implementation, interpreter.version, interpreter.build));
     let root = home.bytecode().join(format!("{}-{}", interpreter.cache_tag, &build.hex()[..12]));
+    let mut packages = conda_modules(prefix, interpreter);
+    let of_conda: BTreeSet<String> = packages.iter().flat_map(|(_, modules)| modules.iter().map(|(path, _)| path.clone())).collect();
+    for (name, mut modules) in wheel_modules(&site_packages(prefix, interpreter), &format!("lib/{}/site-packages", interpreter.library)) {
+        modules.retain(|(path, _)| !of_conda.contains(path));
+        packages.push((name, modules));
+    }
     let mut out = Vec::new();
-    let entries = fs::read_dir(site).into_iter().flatten().flatten();
-    for folder in entries.map(|e| e.path()).filter(|p| p.extension().is_some_and(|e| e == "dist-info")) {
-        let Ok(record) = fs::read_to_string(folder.join("RECORD")) else { continue };
-        let mut modules: Vec<(String, String)> = record
-            .lines()
-            .filter_map(|line| {
-                let mut parts = line.rsplitn(3, ',');
-                let (_, hash, path) = (parts.next()?, parts.next()?, parts.next()?);
-                let module = path.ends_with(".py") && !path.starts_with(['/', '.', '"']);
-                Some((path.to_owned(), hash.strip_prefix("sha256=")?.to_owned())).filter(|_| module)
-            })
-            .collect();
-        if modules.is_empty() {
-            continue;
-        }
+    for (name, mut modules) in packages.into_iter().filter(|(_, modules)| !modules.is_empty()) {
         modules.sort();
         let identity: String = modules.iter().map(|(path, hash)| format!("{path},{hash}\n")).collect();
-        let name = folder.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         out.push(Installed { kept: root.join(format!("{name}-{}", &Digest::of(identity).hex()[..16])), modules });
     }
     out.sort_by(|a, b| a.kept.cmp(&b.kept));
     out
+}
+
+/// A package's name, and its modules with their hashes.
+type Modules = (String, Vec<(String, String)>);
+
+/// The modules of wheels, by their `RECORD`s.
+fn wheel_modules(site: &Path, base: &str) -> Vec<Modules> {
+    let entries = fs::read_dir(site).into_iter().flatten().flatten();
+    let mut out = Vec::new();
+    for folder in entries.map(|e| e.path()).filter(|p| p.extension().is_some_and(|e| e == "dist-info")) {
+        let Ok(record) = fs::read_to_string(folder.join("RECORD")) else { continue };
+        let modules = record.lines().filter_map(|line| {
+            let mut parts = line.rsplitn(3, ',');
+            let (_, hash, path) = (parts.next()?, parts.next()?, parts.next()?);
+            let module = path.ends_with(".py") && !path.starts_with(['/', '.', '"']);
+            Some((format!("{base}/{path}"), hash.strip_prefix("sha256=")?.to_owned())).filter(|_| module)
+        });
+        out.push((folder.file_stem().unwrap_or_default().to_string_lossy().into_owned(), modules.collect()));
+    }
+    out
+}
+
+/// The modules of conda packages, by `conda-meta`. Files in which the prefix was replaced are left out: each prefix has
+/// its own, and the byte-code is shared.
+fn conda_modules(prefix: &Path, interpreter: &Interpreter) -> Vec<Modules> {
+    let library = format!("lib/{}/", interpreter.library);
+    let entries = fs::read_dir(prefix.join("conda-meta")).into_iter().flatten().flatten();
+    let mut out = Vec::new();
+    for file in entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|ending| ending == "json")) {
+        let Some(record) = fs::read(&file).ok().and_then(|bytes| serde_json::from_slice::<serde_json::Value>(&bytes).ok()) else {
+            continue;
+        };
+        let paths = record["paths_data"]["paths"].as_array().cloned().unwrap_or_default();
+        let modules = paths.iter().filter_map(|item| {
+            let path = item["_path"].as_str().filter(|path| path.starts_with(&library) && path.ends_with(".py"))?;
+            let hash = item["sha256"].as_str().filter(|_| item["sha256_in_prefix"].is_null())?;
+            Some((path.to_owned(), base64_of(hash)?))
+        });
+        out.push((file.file_stem().unwrap_or_default().to_string_lossy().into_owned(), modules.collect()));
+    }
+    out
+}
+
+/// A hexadecimal hash as `RECORD` writes it.
+fn base64_of(hex: &str) -> Option<String> {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    let bytes: Vec<u8> = (0..hex.len() / 2).map(|i| u8::from_str_radix(hex.get(2 * i..2 * i + 2)?, 16).ok()).collect::<Option<_>>()?;
+    let mut out = String::new();
+    for three in bytes.chunks(3) {
+        let group = u32::from(three[0]) << 16 | u32::from(*three.get(1).unwrap_or(&0)) << 8 | u32::from(*three.get(2).unwrap_or(&0));
+        for place in 0..=three.len() {
+            out.push(char::from(LETTERS[(group >> (18 - 6 * place)) as usize & 63]));
+        }
+    }
+    Some(out)
 }
 
 /// `numpy/core/x.py` -> `numpy/core/__pycache__/x.cpython-311.pyc`.
@@ -119,14 +165,13 @@ fn cached_name(module: &str, tag: &str) -> String {
 
 fn link(home: &Home, key: &str, interpreter: &Interpreter, packages: &[&Installed]) -> Result<usize, RigError> {
     let prefix = home.prefix(key);
-    let relative = format!("lib/{}/site-packages", interpreter.library);
     let mut additions = Vec::new();
     for package in packages {
         for (module, _) in &package.modules {
             let name = cached_name(module, &interpreter.cache_tag);
-            let (source, path) = (package.kept.join(&name), format!("{relative}/{name}"));
-            if source.exists() && !prefix.join(&path).exists() {
-                additions.push((path, source));
+            let source = package.kept.join(&name);
+            if source.exists() && !prefix.join(&name).exists() {
+                additions.push((name, source));
             }
         }
     }
@@ -135,7 +180,7 @@ fn link(home: &Home, key: &str, interpreter: &Interpreter, packages: &[&Installe
 
 fn compile_all(
     home: &Home,
-    site: &Path,
+    prefix: &Path,
     interpreter: &Interpreter,
     packages: &[&Installed],
     workers: usize,
@@ -152,7 +197,7 @@ fn compile_all(
         let target = folder.path().join(number.to_string());
         fs::create_dir_all(&target).on("create", &target)?;
         for (module, hash) in &package.modules {
-            let source = site.join(module);
+            let source = prefix.join(module);
             let size = fs::metadata(&source).map_or(0, |m| m.len());
             let line = json!([source, target.join(cached_name(module, &interpreter.cache_tag)), hash]);
             jobs.push((size, line.to_string()));
@@ -204,4 +249,16 @@ fn compile_all(
 fn unseal(path: &Path) {
     use std::os::unix::fs::PermissionsExt as _;
     let _ = fs::set_permissions(path, fs::Permissions::from_mode(0o755));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hash_is_written_as_record_has_it() {
+        let hex = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+        assert_eq!(base64_of(hex).as_deref(), Some("47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU"));
+        assert_eq!(base64_of("zz"), None);
+    }
 }

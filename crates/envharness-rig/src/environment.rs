@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use envharness_spec::{Gpu, SecretSource, Spec};
 
+use crate::conda::Activation;
 use crate::error::RigError;
 use crate::process::{self, Input, RunLimits};
 use crate::settings::Settings;
@@ -46,6 +47,7 @@ pub(crate) struct Place<'a> {
     pub home: &'a Path,
     pub own_tmp: bool,
     pub is_conda: bool,
+    pub activation: &'a Activation,
 }
 
 /// The environment of a process: the caller's without its own Python's traces, then the context's, then the spec's.
@@ -59,8 +61,17 @@ pub(crate) fn of_process(settings: &Settings, spec: &Spec, place: &Place<'_>) ->
         })
         .map(|(name, value)| (name.clone(), value.clone()))
         .collect();
-    out.insert("PATH".into(), path(settings, place.bin));
+    let own = place.activation.path.iter().fold(String::new(), |own, folder| format!("{own}{folder}:"));
+    out.insert("PATH".into(), own + &path(settings, place.bin));
     let prefix = place.prefix.display().to_string();
+    for name in &place.activation.unset {
+        out.remove(name);
+    }
+    if place.is_conda {
+        out.insert("CONDA_DEFAULT_ENV".into(), spec.name.clone());
+        out.insert("CONDA_SHLVL".into(), "1".into());
+    }
+    out.extend(place.activation.set.iter().map(|(name, value)| (name.clone(), value.clone())));
     out.insert(if place.is_conda { "CONDA_PREFIX" } else { "VIRTUAL_ENV" }.into(), prefix);
     for (name, value) in [
         ("PYTHONNOUSERSITE", "1".to_owned()),

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use envharness_conda::CondaError;
 use envharness_sandbox::ViewError;
 use envharness_spec::{LockError, SpecError};
 use envharness_store::StoreError;
@@ -72,6 +73,9 @@ pub enum RigError {
         /// The shortest way out.
         hint: Option<String>,
     },
+    /// conda's part failed.
+    #[error(transparent)]
+    Conda(#[from] CondaError),
     /// No interpreter fits.
     #[error("no Python fits `{wanted}`")]
     NoPython {
@@ -210,6 +214,9 @@ impl RigError {
             Self::LockFile { .. } | Self::StaleLock { .. } | Self::NoLock { .. } | Self::Unsolvable { .. } | Self::HostLacks { .. } => {
                 ErrorKind::Lock
             }
+            Self::Conda(CondaError::MatchSpec { .. } | CondaError::Channel { .. } | CondaError::VirtualPackage { .. }) => ErrorKind::Spec,
+            Self::Conda(CondaError::NoPackage { .. } | CondaError::Unsolvable { .. } | CondaError::Record { .. }) => ErrorKind::Lock,
+            Self::Conda(CondaError::Stopped) => ErrorKind::Interrupted,
             Self::NotAvailable(_) => ErrorKind::NotAvailable,
             Self::Timeout { .. } => ErrorKind::Timeout,
             Self::Interrupted => ErrorKind::Interrupted,
@@ -217,6 +224,7 @@ impl RigError {
             Self::Context { .. } | Self::Secret { .. } | Self::Start { .. } | Self::View(_) => ErrorKind::Context,
             Self::Store(StoreError::NoContext(_) | StoreError::Ambiguous { .. } | StoreError::InUse(_)) => ErrorKind::Context,
             Self::Store(_)
+            | Self::Conda(_)
             | Self::Program { .. }
             | Self::NoProgram(_)
             | Self::Io { .. }
@@ -230,6 +238,7 @@ impl RigError {
         match self {
             Self::Spec(error) => error.hint.clone(),
             Self::Store(error) => error.hint(),
+            Self::Conda(error) => error.hint(),
             Self::LockFile { source, .. } => Some(source.hint().to_owned()),
             Self::StaleLock { .. } => Some("run `envharness lock`, or leave `--locked` away".into()),
             Self::NoLock { .. } => Some("run `envharness lock` first, or leave `--locked` and `--frozen` away".into()),
@@ -258,6 +267,7 @@ impl RigError {
     pub fn details(&self) -> Vec<String> {
         match self {
             Self::Unsolvable { explanation, .. } => explanation.clone(),
+            Self::Conda(error) => error.details(),
             Self::NoPython { found, .. } if found.is_empty() => vec!["no Python 3.8 or newer was found".into()],
             Self::NoPython { found, .. } => std::iter::once("found:".to_owned()).chain(found.iter().map(|f| format!("  {f}"))).collect(),
             Self::Program { output, .. } | Self::Timeout { output, .. } => output.lines().map(str::to_owned).collect(),

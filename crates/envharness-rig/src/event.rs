@@ -15,6 +15,13 @@ pub enum Event {
         /// Why this one.
         reason: String,
     },
+    /// A backend was chosen.
+    Backend {
+        /// Which.
+        backend: String,
+        /// Why this one.
+        reason: String,
+    },
     /// Versions are being looked for.
     Resolving {
         /// The spec's name.
@@ -53,6 +60,11 @@ pub enum Event {
     Downloaded {
         /// Which.
         what: String,
+    },
+    /// Packages are on their way.
+    Progress {
+        /// How many bytes of them have come.
+        bytes: u64,
     },
     /// A prefix was published.
     Built {
@@ -96,6 +108,8 @@ impl Event {
     pub fn name(&self) -> &'static str {
         match self {
             Self::Python { .. } => "python",
+            Self::Backend { .. } => "backend",
+            Self::Progress { .. } => "progress",
             Self::Resolving { .. } => "resolving",
             Self::Resolved { .. } => "resolved",
             Self::LockWritten { .. } => "lock-written",
@@ -116,6 +130,8 @@ impl Event {
         let time = |d: &Duration| if d.as_secs() >= 10 { format!("{} s", d.as_secs()) } else { format!("{} ms", d.as_millis()) };
         match self {
             Self::Python { version, path, reason } => format!("Using Python {version} at {} ({reason})", path.display()),
+            Self::Backend { backend, reason } => format!("Using the backend {backend} ({reason})"),
+            Self::Progress { bytes } => format!("Downloading, {} so far", envharness_spec::format_bytes(*bytes)),
             Self::Resolving { name } => format!("Resolving {name}"),
             Self::Resolved { packages, elapsed } => format!("Resolved {} in {}", counted(*packages, "package"), time(elapsed)),
             Self::LockWritten { path, changes } if changes.is_empty() => format!("Wrote {}", path.display()),

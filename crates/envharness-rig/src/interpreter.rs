@@ -88,7 +88,8 @@ pub fn query(home: &Home, path: &Path) -> Result<Interpreter, RigError> {
         return Err(bad("it is a script, not an interpreter".into()));
     }
     let output = Command::new(&real)
-        .args(["-I", "-S", "-c", QUERY])
+        // No byte-code: a conda prefix has its standard library inside, and must stay as it was published.
+        .args(["-I", "-S", "-B", "-c", QUERY])
         .env_clear()
         .stdin(Stdio::null())
         .output()

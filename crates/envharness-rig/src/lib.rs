@@ -5,6 +5,7 @@
 
 mod bytecode;
 mod collect;
+mod conda;
 mod context;
 mod deadline;
 mod environment;

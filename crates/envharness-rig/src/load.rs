@@ -73,9 +73,15 @@ pub fn load_spec(path: &Path, settings: &Settings) -> Result<Spec, RigError> {
         _ => RigError::Io { action: "read", path: path.to_owned(), source },
     })?;
     let text = decode(&bytes).map_err(|message| SpecError::new(&name, message).hint("save the file as UTF-8"))?;
+    if let Some(mut spec) = crate::conda::read(&text, &name)? {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        spec.base = Some(std::path::absolute(parent).unwrap_or_else(|_| parent.to_owned()));
+        spec.file = Some(std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
+        return Ok(with_defaults(spec, settings));
+    }
     let format = Format::of_file(&name).ok_or_else(|| {
         SpecError::new(&name, "its format is not known by its name")
-            .hint("use .yaml, .toml, .json, .txt, .py, pyproject.toml or pylock.toml")
+            .hint("use .yaml, .toml, .json, .txt, .py, pyproject.toml, pylock.toml or pixi.lock")
     })?;
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let base = std::path::absolute(parent).unwrap_or_else(|_| parent.to_owned());

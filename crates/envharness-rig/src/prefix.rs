@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::deadline::Deadline;
 use crate::error::{IoContext as _, RigError};
 use crate::event::{Event, Reporter};
-use crate::interpreter::{self, Interpreter};
+use crate::interpreter::Interpreter;
 use crate::settings::Settings;
 use crate::source_tree;
 use crate::uv::{Ran, Uv, tail};
@@ -30,14 +30,24 @@ pub struct Builder<'a> {
     pub deadline: Deadline,
 }
 
+/// What a prefix's Python is.
+#[derive(Debug, Clone, Copy)]
+pub enum Base<'a> {
+    /// An interpreter of the machine, which the prefix links to.
+    Machine(&'a Interpreter),
+    /// A conda package in the prefix.
+    Inside,
+}
+
 /// The key of the prefix that a lock becomes with an interpreter. Name, description, variables, limits and secrets of
 /// the spec do not enter it.
-pub fn key(lock: &Lock, spec: &Spec, interpreter: &Interpreter) -> String {
+pub fn key(lock: &Lock, spec: &Spec, python: Base<'_>) -> String {
     let platform = Platform::current();
     let base = spec.base.clone().unwrap_or_default();
     let artifact = |package: &LockedPackage| {
         let source = match &package.source {
             LockedSource::Index(_) | LockedSource::Host => json!("index"),
+            LockedSource::Conda(_) => json!("conda"),
             LockedSource::Url(url) => json!(url),
             LockedSource::Git { url, commit, subdirectory } => json!([url, commit, subdirectory]),
             LockedSource::Path { path, digest, editable } => {
@@ -49,14 +59,23 @@ pub fn key(lock: &Lock, spec: &Spec, interpreter: &Interpreter) -> String {
         json!([package.name, package.version, source, hashes])
     };
     let artifacts: Vec<serde_json::Value> = lock.packages_for(&platform).map(artifact).collect();
-    let document = json!({
-        "format": 1,
-        "backend": "venv",
-        "platform": interpreter.platform,
-        "interpreter": [interpreter.path, interpreter.version, interpreter.soabi, interpreter.build],
-        "artifacts": artifacts,
-        "links": "relocatable",
-    });
+    let document = match python {
+        Base::Machine(interpreter) => json!({
+            "format": 1,
+            "backend": "venv",
+            "platform": interpreter.platform,
+            "interpreter": [interpreter.path, interpreter.version, interpreter.soabi, interpreter.build],
+            "artifacts": artifacts,
+            "links": "relocatable",
+        }),
+        Base::Inside => json!({
+            "format": 1,
+            "backend": "conda",
+            "platform": platform.conda_name(),
+            "artifacts": artifacts,
+            "link_scripts": spec.link_scripts,
+        }),
+    };
     Digest::of(document.to_string()).hex()[..32].to_owned()
 }
 
@@ -72,8 +91,8 @@ impl Builder<'_> {
     ///
     /// # Errors
     /// [`RigError`]; nothing half made is left.
-    pub fn obtain(&self, lock: &Lock, spec: &Spec, interpreter: &Interpreter) -> Result<PrefixUse, RigError> {
-        let key = key(lock, spec, interpreter);
+    pub fn obtain(&self, lock: &Lock, spec: &Spec, python: Base<'_>) -> Result<PrefixUse, RigError> {
+        let key = key(lock, spec, python);
         loop {
             match self.home.acquire_prefix(&key)? {
                 Acquired::Ready(prefix) => return Ok(prefix),
@@ -92,7 +111,7 @@ impl Builder<'_> {
                 continue;
             }
             let slot = self.slot()?;
-            self.build(&key, lock, spec, interpreter)?;
+            self.build(&key, lock, spec, python)?;
             drop((slot, guard));
         }
     }
@@ -122,29 +141,34 @@ impl Builder<'_> {
         }
     }
 
-    fn build(&self, key: &str, lock: &Lock, spec: &Spec, interpreter: &Interpreter) -> Result<(), RigError> {
+    fn build(&self, key: &str, lock: &Lock, spec: &Spec, python: Base<'_>) -> Result<(), RigError> {
         let started = Instant::now();
-        let platform = Platform::current();
-        let packages: Vec<&LockedPackage> = lock.packages_for(&platform).collect();
-        self.reporter.event(&Event::Building { packages: packages.len() });
-        let interpreter_id = Digest::of(interpreter.path.display().to_string());
-        let folder = self.home.temporary_slot(&format!("build-{}", &interpreter_id.hex()[..8]))?;
+        let packages = lock.packages_for(&Platform::current()).count();
+        self.reporter.event(&Event::Building { packages });
+        let thorough = self.home.was_quarantined(key) || self.settings.flag("verify_builds");
+        let slot = match python {
+            Base::Machine(interpreter) => Digest::of(interpreter.path.display().to_string()).hex()[..8].to_owned(),
+            Base::Inside => "conda".to_owned(),
+        };
+        let folder = self.home.temporary_slot(&format!("build-{slot}"))?;
         let staged = folder.path().join("prefix");
-        skeleton(&staged, interpreter)?;
-        if !packages.is_empty() {
-            self.install(&staged, folder.path(), lock, spec)?;
-        }
-        if self.home.was_quarantined(key) || self.settings.flag("verify_builds") {
-            self.check_built(&staged, folder.path(), lock, spec)?;
-        }
-        finish(&staged, interpreter, lock.package("pip").is_some())?;
+        let interpreter = match python {
+            Base::Machine(interpreter) => {
+                self.build_venv(interpreter, lock, spec, folder.path(), thorough)?;
+                interpreter.path.clone()
+            }
+            Base::Inside => {
+                self.build_conda(key, lock, spec, folder.path(), thorough)?;
+                crate::conda::python_of(&self.home.prefix(key))
+            }
+        };
         let meta = PrefixMeta {
             key: key.to_owned(),
-            backend: "venv".into(),
-            python: interpreter.version.clone(),
-            interpreter: interpreter.path.clone(),
+            backend: lock.backend.to_string(),
+            python: lock.python.version.clone(),
+            interpreter,
             lock_digest: lock.digest().to_string(),
-            packages: packages.len(),
+            packages,
         };
         self.home.publish(&staged, &meta)?;
         if let Some(most) = self.settings.bytes("gc.max_size") {
@@ -153,8 +177,40 @@ impl Builder<'_> {
             self.home.collect_prefixes(options, &mut report)?;
             tracing::debug!(removed = report.prefixes.len(), "size cap");
         }
-        self.reporter.event(&Event::Built { packages: packages.len(), elapsed: started.elapsed() });
+        self.reporter.event(&Event::Built { packages, elapsed: started.elapsed() });
         Ok(())
+    }
+
+    /// A virtual environment over an interpreter of the machine.
+    fn build_venv(&self, interpreter: &Interpreter, lock: &Lock, spec: &Spec, folder: &Path, thorough: bool) -> Result<(), RigError> {
+        let staged = folder.join("prefix");
+        skeleton(&staged, interpreter)?;
+        if lock.packages_for(&Platform::current()).next().is_some() {
+            self.install(&staged, folder, lock, spec)?;
+        }
+        if thorough {
+            self.check_built(&staged, folder, lock, spec, Base::Machine(interpreter))?;
+        }
+        finish(&staged, &interpreter.library, lock.package("pip").is_some())
+    }
+
+    /// conda packages first, then pip packages over their Python.
+    fn build_conda(&self, key: &str, lock: &Lock, spec: &Spec, folder: &Path, thorough: bool) -> Result<(), RigError> {
+        let staged = folder.join("prefix");
+        let target = self.home.prefix(key);
+        crate::conda::install(self.settings, self.home, self.reporter, self.deadline, lock, spec, &staged, &target, thorough)?;
+        if lock.pip_packages_for(&Platform::current()).next().is_some() {
+            // uv then writes scripts that find their interpreter beside them, as in a virtual environment.
+            let marker = staged.join("pyvenv.cfg");
+            fs::write(&marker, "relocatable = true\n").on("write", &marker)?;
+            self.install(&staged, folder, lock, spec)?;
+            if thorough {
+                self.check_built(&staged, folder, lock, spec, Base::Inside)?;
+            }
+            fs::remove_file(&marker).on("remove", &marker)?;
+        }
+        let has_pip = staged.join("bin/pip").exists();
+        finish(&staged, &format!("python{}", lock.python.minor()), has_pip)
     }
 
     fn install(&self, staged: &Path, folder: &Path, lock: &Lock, spec: &Spec) -> Result<(), RigError> {
@@ -175,7 +231,9 @@ impl Builder<'_> {
         fs::write(&requirements, local.to_requirements(&Platform::current())).on("write", &requirements)?;
         let uv = Uv::find(self.settings, self.home)?;
         let mut args: Vec<OsString> =
-            ["pip", "install", "--no-deps", "--no-progress", "--no-python-downloads", "--link-mode"].map(OsString::from).into();
+            ["pip", "install", "--no-deps", "--no-progress", "--no-python-downloads", "--break-system-packages", "--link-mode"]
+                .map(OsString::from)
+                .into();
         args.push(self.settings.text("link_mode").into());
         args.extend(["--python".into(), staged.join("bin/python").into_os_string(), "-r".into(), requirements.into_os_string()]);
         // Every artifact is pinned by hash, so which index answers does not matter.
@@ -194,7 +252,7 @@ impl Builder<'_> {
 
     /// Hashes what was installed against the wheels' own records. What differs came damaged out of the downloads: they
     /// are fetched again, once.
-    fn check_built(&self, staged: &Path, folder: &Path, lock: &Lock, spec: &Spec) -> Result<(), RigError> {
+    fn check_built(&self, staged: &Path, folder: &Path, lock: &Lock, spec: &Spec, python: Base<'_>) -> Result<(), RigError> {
         let bad = packages_against_record(staged).on("check", staged)?;
         if bad.is_empty() {
             return Ok(());
@@ -205,10 +263,12 @@ impl Builder<'_> {
         let names = bad.iter().filter_map(|name| name.rsplit_once('-')).map(|(name, _)| OsString::from(name));
         let args: Vec<OsString> = ["cache".into(), "clean".into()].into_iter().chain(names).collect();
         uv.run(spec, &args, folder, "cleaning downloads", self.deadline, self.reporter)?;
-        let site = staged.join("lib");
-        envharness_store::remove_tree(&site).on("remove", &site)?;
-        envharness_store::remove_tree(&staged.join("bin")).on("remove", staged)?;
-        skeleton(staged, &interpreter::for_lock(self.settings, self.home, spec, &lock.python.version)?)?;
+        if let Base::Machine(interpreter) = python {
+            let site = staged.join("lib");
+            envharness_store::remove_tree(&site).on("remove", &site)?;
+            envharness_store::remove_tree(&staged.join("bin")).on("remove", staged)?;
+            skeleton(staged, interpreter)?;
+        }
         self.install(staged, folder, lock, spec)?;
         let bad = packages_against_record(staged).on("check", staged)?;
         if bad.is_empty() {
@@ -282,34 +342,46 @@ exit 1
 const ACTIVATE: &str = "# For a POSIX shell: . bin/activate, and later `deactivate`.
 deactivate () {
     PATH=\"$_ENVHARNESS_OLD_PATH\"; export PATH
-    unset VIRTUAL_ENV PYTHONDONTWRITEBYTECODE _ENVHARNESS_OLD_PATH
+    unset VARIABLE PYTHONDONTWRITEBYTECODE _ENVHARNESS_OLD_PATH
     unset -f deactivate
 }
-VIRTUAL_ENV=\"PREFIX\"; export VIRTUAL_ENV
+VARIABLE=\"PREFIX\"; export VARIABLE
 _ENVHARNESS_OLD_PATH=\"$PATH\"
-PATH=\"$VIRTUAL_ENV/bin:$PATH\"; export PATH
+PATH=\"$VARIABLE/bin:$PATH\"; export PATH
 PYTHONDONTWRITEBYTECODE=1; export PYTHONDONTWRITEBYTECODE
 ";
 /// Appends the guest last, for processes of a context only.
 const GUEST_PTH: &str = "import os, sys; p = os.environ.get('ENVHARNESS_GUEST'); p and p not in sys.path and sys.path.append(p)\n";
 
-/// What uv does not write: the `pip` that explains, `activate`, and the guest's place on the path.
-fn finish(prefix: &Path, interpreter: &Interpreter, has_pip: bool) -> Result<(), RigError> {
+/// What uv and conda do not write: the `pip` that explains, `activate`, and the guest's place on the path. `library` is the
+/// folder of the standard library, `python3.11`.
+fn finish(prefix: &Path, library: &str, has_pip: bool) -> Result<(), RigError> {
     let bin = prefix.join("bin");
+    fs::create_dir_all(&bin).on("create", &bin)?;
     if !has_pip {
         for name in ["pip", "pip3"] {
             let path = bin.join(name);
-            fs::write(&path, PIP).on("write", &path)?;
+            replace(&path, PIP)?;
             fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).on("mark executable", &path)?;
         }
     }
-    let activate = bin.join("activate");
-    let text = ACTIVATE.replace("PREFIX", "$(cd -- \"$(dirname -- \"${BASH_SOURCE:-$0}\")/..\" && pwd)");
-    fs::write(&activate, text).on("write", &activate)?;
-    let pth = site_packages(prefix, interpreter).join("_envharness_guest.pth");
-    fs::write(&pth, GUEST_PTH).on("write", &pth)?;
+    let variable = if prefix.join("conda-meta").is_dir() { "CONDA_PREFIX" } else { "VIRTUAL_ENV" };
+    let place = "$(cd -- \"$(dirname -- \"${BASH_SOURCE:-$0}\")/..\" && pwd)";
+    replace(&bin.join("activate"), &ACTIVATE.replace("PREFIX", place).replace("VARIABLE", variable))?;
+    let site = prefix.join("lib").join(library).join("site-packages");
+    fs::create_dir_all(&site).on("create", &site)?;
+    replace(&site.join("_envharness_guest.pth"), GUEST_PTH)?;
     for leftover in [".lock", "CACHEDIR.TAG", ".gitignore"] {
         let _ = fs::remove_file(prefix.join(leftover));
     }
     Ok(())
+}
+
+/// Writes a file anew: one of a conda package is a link into the cache and must not be written to.
+fn replace(path: &Path, text: &str) -> Result<(), RigError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error).on("replace", path),
+        _ => {}
+    }
+    fs::write(path, text).on("write", path)
 }

@@ -7,6 +7,7 @@ use envharness_spec::{Backend, Compile, Gpu, Lock, Spec};
 use envharness_store::{Acquired, Home, Lease, NewContext, Origin, PrefixUse, State};
 
 use crate::bytecode::{self, Urgency};
+use crate::conda::{self, Activation};
 use crate::context::{Context, ExitPolicy, Payload};
 use crate::deadline::Deadline;
 use crate::environment::gpus_present;
@@ -15,7 +16,7 @@ use crate::event::{Event, Reporter};
 use crate::host;
 use crate::interpreter::{self, Interpreter};
 use crate::lockfile::{self, LockRequest};
-use crate::prefix::{Builder, key, report_quarantine, site_packages};
+use crate::prefix::{Base, Builder, key, report_quarantine, site_packages};
 use crate::resolve::{Resolver, export_pylock, refuse_unavailable};
 use crate::settings::Settings;
 use crate::{collect, guest};
@@ -61,23 +62,10 @@ pub struct Synced {
     pub python: PathBuf,
     /// The lock it was made from.
     pub lock: Lock,
-    interpreter: Interpreter,
-    site_packages: PathBuf,
+    pub(crate) interpreter: Interpreter,
+    pub(crate) site_packages: PathBuf,
+    pub(crate) activation: Activation,
     hold: Option<PrefixUse>,
-}
-
-impl Synced {
-    fn of(lock: Lock, interpreter: Interpreter, hold: PrefixUse) -> Self {
-        Self {
-            key: hold.key.clone(),
-            python: hold.path.join("bin/python"),
-            site_packages: site_packages(&hold.path, &interpreter),
-            path: hold.path.clone(),
-            lock,
-            interpreter,
-            hold: Some(hold),
-        }
-    }
 }
 
 impl Rig {
@@ -162,12 +150,39 @@ impl Rig {
             let adopted = host::find(&self.settings, &self.home, spec)?;
             let path = adopted.python.parent().and_then(std::path::Path::parent).unwrap_or(std::path::Path::new("/")).to_owned();
             let host::Adopted { python, interpreter, site_packages } = adopted;
-            return Ok(Synced { key: String::new(), path, python, lock, interpreter, site_packages, hold: None });
+            let activation = Activation::default();
+            return Ok(Synced { key: String::new(), path, python, lock, interpreter, site_packages, activation, hold: None });
+        }
+        let builder = Builder { settings: &self.settings, home: &self.home, reporter, deadline };
+        if lock.backend == Backend::Conda {
+            let hold = builder.obtain(&lock, spec, Base::Inside)?;
+            return self.synced(lock, None, hold);
         }
         let interpreter = interpreter::for_lock(&self.settings, &self.home, spec, &lock.python.version)?;
-        let builder = Builder { settings: &self.settings, home: &self.home, reporter, deadline };
-        let hold = builder.obtain(&lock, spec, &interpreter)?;
-        Ok(Synced::of(lock, interpreter, hold))
+        let hold = builder.obtain(&lock, spec, Base::Machine(&interpreter))?;
+        self.synced(lock, Some(interpreter), hold)
+    }
+
+    /// What is known of a prefix in hand; a conda prefix's interpreter is its own.
+    fn synced(&self, lock: Lock, interpreter: Option<Interpreter>, hold: PrefixUse) -> Result<Synced, RigError> {
+        let python = conda::python_of(&hold.path);
+        let (interpreter, activation) = match interpreter {
+            Some(interpreter) => (interpreter, Activation::default()),
+            None => {
+                let activation = conda::activation_of(&self.home, &self.settings, &hold.key, &hold.path)?;
+                (interpreter::query(&self.home, &python)?, activation)
+            }
+        };
+        Ok(Synced {
+            key: hold.key.clone(),
+            site_packages: site_packages(&hold.path, &interpreter),
+            path: hold.path.clone(),
+            python,
+            lock,
+            interpreter,
+            activation,
+            hold: Some(hold),
+        })
     }
 
     fn compile_as_asked(&self, spec: &Spec, synced: &Synced, reporter: &dyn Reporter) -> Result<(), RigError> {
@@ -222,7 +237,7 @@ impl Rig {
         let idle = spec.resources.timeouts.idle.or_else(|| self.settings.duration("timeouts.idle"));
         let mut new = NewContext {
             name: spec.name.clone(),
-            backend: spec.chosen_backend().to_string(),
+            backend: lock.backend.to_string(),
             origin: request.origin,
             state: State::Creating,
             spec_digest,
@@ -235,17 +250,17 @@ impl Rig {
         let ready = self.ready_prefix(&spec, &lock, reporter)?;
         let (lease, synced) = match ready {
             Some((interpreter, hold)) => {
-                let synced = Synced::of(lock, interpreter, hold);
+                let synced = self.synced(lock, interpreter, hold)?;
                 new.prefix.clone_from(&synced.key);
                 new.state = State::Running;
-                new.payload = Payload::of(&spec, &synced.path, &synced.python, &synced.site_packages, &synced.interpreter).to_text();
+                new.payload = Payload::of(&spec, &synced).to_text();
                 (self.home.create_context(&new)?, synced)
             }
             None => {
                 let lease = self.home.create_context(&new)?;
                 match self.sync_lock(&spec, lock, deadline, reporter) {
                     Ok(synced) => {
-                        let payload = Payload::of(&spec, &synced.path, &synced.python, &synced.site_packages, &synced.interpreter);
+                        let payload = Payload::of(&spec, &synced);
                         let lock_digest = synced.lock.digest().to_string();
                         self.home.finish_context(&lease.id, &lock_digest, &synced.key, &payload.to_text())?;
                         (lease, synced)
@@ -260,7 +275,7 @@ impl Rig {
         if let Err(error) = self.compile_as_asked(&spec, &synced, reporter) {
             reporter.event(&Event::Warning { message: format!("byte-code was not compiled: {error}"), hint: None });
         }
-        let payload = Payload::of(&spec, &synced.path, &synced.python, &synced.site_packages, &synced.interpreter);
+        let payload = Payload::of(&spec, &synced);
         let context = Context::new(self, lease, request.origin, payload, &spec, synced.hold, guest, false).with_lock(synced.lock);
         if let Err(error) = context.prepare(reporter) {
             context.release(ExitPolicy::Destroy)?;
@@ -271,13 +286,21 @@ impl Rig {
         Ok(context)
     }
 
-    fn ready_prefix(&self, spec: &Spec, lock: &Lock, reporter: &dyn Reporter) -> Result<Option<(Interpreter, PrefixUse)>, RigError> {
+    fn ready_prefix(
+        &self,
+        spec: &Spec,
+        lock: &Lock,
+        reporter: &dyn Reporter,
+    ) -> Result<Option<(Option<Interpreter>, PrefixUse)>, RigError> {
         if spec.chosen_backend() == Backend::Host {
             return Ok(None);
         }
-        let interpreter = interpreter::for_lock(&self.settings, &self.home, spec, &lock.python.version)?;
-        let key = key(lock, spec, &interpreter);
-        tracing::debug!(key, python = %interpreter.path.display(), "prefix");
+        let interpreter = match lock.backend {
+            Backend::Conda => None,
+            _ => Some(interpreter::for_lock(&self.settings, &self.home, spec, &lock.python.version)?),
+        };
+        let key = key(lock, spec, interpreter.as_ref().map_or(Base::Inside, Base::Machine));
+        tracing::debug!(key, python = ?interpreter.as_ref().map(|found| &found.path), "prefix");
         if !self.home.prefix(&key).is_dir() {
             return Ok(None);
         }

@@ -18,7 +18,7 @@ pub const SETTINGS: [(&str, &str, &str); 25] = [
     ("backend", "auto", "the backend of specs that name none: auto, venv, conda, docker, podman, host"),
     ("index", "", "the default package index (default: the one of uv, PyPI)"),
     ("extra_indexes", "", "further indexes, as a list of URLs or NAME=URL"),
-    ("mirrors", "", "another address for an index, as a mapping NAME: URL; never written into a lock"),
+    ("mirrors", "", "another address for an index or a channel, as a mapping NAME: URL; never written into a lock"),
     ("find_links", "", "folders or pages with archives"),
     ("image_registry", "docker.io", "the registry of images without one"),
     ("channels", "conda-forge", "conda channels of specs that name none"),
@@ -74,6 +74,8 @@ pub struct Settings {
     pub project: PathBuf,
     /// The interpreter of the caller, when the caller is a Python.
     pub caller_python: Option<PathBuf>,
+    /// Other addresses of indexes and channels, by name.
+    pub mirrors: BTreeMap<String, String>,
     variables: BTreeMap<String, String>,
 }
 
@@ -101,7 +103,7 @@ impl Inputs {
 }
 
 /// Variables that set a value; the first that is set counts. Those of uv and pip are honoured for the index.
-const VARIABLES: [(&str, &[&str]); 16] = [
+const VARIABLES: [(&str, &[&str]); 17] = [
     ("home", &["ENVHARNESS_HOME"]),
     ("cache", &["ENVHARNESS_CACHE"]),
     ("backend", &["ENVHARNESS_BACKEND"]),
@@ -113,6 +115,7 @@ const VARIABLES: [(&str, &[&str]); 16] = [
     ("no_build", &["ENVHARNESS_NO_BUILD"]),
     ("link_mode", &["ENVHARNESS_LINK_MODE"]),
     ("compile", &["ENVHARNESS_COMPILE"]),
+    ("channels", &["ENVHARNESS_CHANNELS"]),
     ("max_parallel", &["ENVHARNESS_MAX_PARALLEL"]),
     ("timeouts.create", &["ENVHARNESS_CREATE_TIMEOUT"]),
     ("timeouts.idle", &["ENVHARNESS_IDLE_TIMEOUT"]),
@@ -161,8 +164,8 @@ impl Settings {
             let parent = file.parent().unwrap_or(Path::new("/"));
             if parent.ends_with(".envharness") { parent.parent().unwrap_or(parent).to_owned() } else { parent.to_owned() }
         });
-        let mut settings = Self { values, indexes: Vec::new(), project, caller_python: None, variables: inputs.variables };
-        settings.indexes = settings.read_indexes(&mirrors)?;
+        let mut settings = Self { values, indexes: Vec::new(), project, caller_python: None, mirrors, variables: inputs.variables };
+        settings.indexes = settings.read_indexes(&settings.mirrors)?;
         settings.check()?;
         Ok(settings)
     }
@@ -309,7 +312,9 @@ fn read_file(path: &Path, values: &mut BTreeMap<String, (String, Source)>, mirro
 fn flatten<'a>(node: &'a Node, prefix: &str, out: &mut Vec<(String, &'a Node)>) {
     let Value::Map(entries) = &node.value else { return };
     for (key, value) in entries {
-        let path = format!("{prefix}{}", key.text.replace('-', "_"));
+        // The names of indexes and channels are not ours to change.
+        let word = if prefix == "mirrors." { key.text.clone() } else { key.text.replace('-', "_") };
+        let path = format!("{prefix}{word}");
         match &value.value {
             Value::Map(_) => flatten(value, &format!("{path}."), out),
             Value::Null => {}

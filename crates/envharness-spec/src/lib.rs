@@ -36,11 +36,11 @@ pub use contract::{Contract, ContractError, Validator};
 pub use digest::Digest;
 pub use error::SpecError;
 pub use import::{Files, Format, NoFiles};
-pub use lock::{Lock, LockError, LockedFile, LockedPackage, LockedPython, LockedSource, Platform};
+pub use lock::{CondaSource, Lock, LockError, LockedFile, LockedPackage, LockedPython, LockedSource, Platform};
 pub use requirement::Requirement;
 pub use resources::{Gpu, Resources, Timeouts, format_bytes, parse_bytes, parse_duration};
 pub use source::{Node, Position, Value};
-pub use spec::{Backend, Compile, Index, Isolation, SecretSource, Spec, TmpPolicy};
+pub use spec::{Backend, ChannelPriority, Compile, Index, Isolation, SecretSource, Spec, TmpPolicy};
 pub use suggest::nearest;
 pub use task_config::{TaskConfig, spec_from_config};
 

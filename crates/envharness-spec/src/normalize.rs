@@ -10,7 +10,7 @@ use crate::import::{Files, requirements_txt};
 use crate::requirement::{Requirement, refuse_credentials};
 use crate::resources::{Gpu, Resources, Timeouts, parse_bytes, parse_duration};
 use crate::source::{Key, Node, Value};
-use crate::spec::{Backend, Compile, Index, Isolation, SecretSource, Spec, TmpPolicy};
+use crate::spec::{Backend, ChannelPriority, Compile, Index, Isolation, SecretSource, Spec, TmpPolicy};
 use crate::suggest::nearest;
 
 /// Keys of a spec, at the top or inside `environment`.
@@ -45,7 +45,7 @@ const KEYS: [&str; 29] = [
     "compile",
     "writable",
 ];
-const MORE_KEYS: [&str; 1] = ["tmp"];
+const MORE_KEYS: [&str; 4] = ["tmp", "channel_priority", "virtual_packages", "link_scripts"];
 const DEPENDENCY_KEYS: [&str; 5] = ["pip", "conda", "channels", "conda_channels", "constraints"];
 const RESOURCE_KEYS: [&str; 6] = ["cpus", "memory", "pids", "disk", "gpu", "timeouts"];
 const TIMEOUT_KEYS: [&str; 4] = ["create", "run", "no_output", "idle"];
@@ -234,6 +234,9 @@ impl Reader<'_> {
                     spec.constraints.push(self.requirement(&text, item, path)?);
                 }
             }
+            "channel_priority" => spec.channel_priority = self.word(entry, ChannelPriority::parse, ChannelPriority::WORDS)?,
+            "virtual_packages" => spec.virtual_packages = self.virtual_packages(node, path)?,
+            "link_scripts" => spec.link_scripts = self.flag(node, path)?,
             "image" => spec.image = Some(self.text(node, path)?),
             "env_vars" => spec.env_vars = self.env_vars(node, path)?,
             "secrets" => spec.secrets = self.secrets(node, path)?,
@@ -395,6 +398,34 @@ impl Reader<'_> {
             spec.conda.push(text);
         }
         Ok(())
+    }
+
+    /// `{__cuda: "12.4"}`; a list of `__cuda=12.4` is read too.
+    fn virtual_packages(&self, node: &Node, path: &str) -> Result<BTreeMap<String, String>, SpecError> {
+        let mut out = BTreeMap::new();
+        let mut add = |name: &str, version: &str, node: &Node, path: &str| {
+            let letters = |text: &str| text.bytes().all(|b| b.is_ascii_alphanumeric() || b"_.-+!=".contains(&b));
+            if !name.starts_with("__") || name.len() < 3 || !letters(name) || !letters(version) {
+                let error = self.error(node, path, format!("`{name}` is not a virtual package"));
+                return Err(error.hint("write `virtual_packages: {__cuda: \"12.4\"}`; an empty version hides one"));
+            }
+            out.insert(name.to_owned(), version.to_owned());
+            Ok(())
+        };
+        if let Value::Map(entries) = &node.value {
+            for (key, value) in entries {
+                let path = format!("{path}.{}", key.text);
+                let version = if matches!(value.value, Value::Null) { Some(String::new()) } else { value.scalar() };
+                let version = version.ok_or_else(|| self.wrong_type(value, &path, "a version such as \"12.4\""))?;
+                add(&key.text, version.trim(), value, &path)?;
+            }
+        } else {
+            for (text, item) in self.texts(node, path)? {
+                let (name, version) = text.split_once('=').unwrap_or((&text, ""));
+                add(name.trim(), version.trim_start_matches('=').trim(), item, path)?;
+            }
+        }
+        Ok(out)
     }
 
     /// Names, paths or URLs without credentials.

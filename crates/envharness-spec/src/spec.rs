@@ -34,6 +34,12 @@ pub struct Spec {
     pub conda: Vec<String>,
     /// conda channels, in order of priority.
     pub channels: Vec<String>,
+    /// How conda channels stand to each other.
+    pub channel_priority: ChannelPriority,
+    /// Virtual packages that are said instead of detected, by name; an empty version hides one.
+    pub virtual_packages: BTreeMap<String, String>,
+    /// Whether the post-link scripts of conda packages run.
+    pub link_scripts: bool,
     /// A container image.
     pub image: Option<String>,
     /// Package indexes beside the configured ones.
@@ -171,6 +177,19 @@ words! {
     }
 }
 
+words! {
+    /// How conda channels stand to each other.
+    ChannelPriority {
+        /// The first that has a package is the only one asked for it.
+        #[default]
+        Strict = "strict",
+        /// Later ones are asked where nothing of the earlier ones fits.
+        Flexible = "flexible",
+        /// The newest version counts, wherever it is.
+        Disabled = "disabled",
+    }
+}
+
 impl Spec {
     /// Parses a spec from text; `file` names it in errors.
     ///
@@ -255,6 +274,15 @@ impl Spec {
         list("channels", self.channels.clone());
         if !dependencies.is_empty() {
             out.insert("dependencies".into(), Json::Object(dependencies));
+        }
+        if self.channel_priority != ChannelPriority::Strict {
+            out.insert("channel_priority".into(), json!(self.channel_priority.as_str()));
+        }
+        if !self.virtual_packages.is_empty() {
+            out.insert("virtual_packages".into(), json!(self.virtual_packages));
+        }
+        if self.link_scripts {
+            out.insert("link_scripts".into(), json!(true));
         }
         if let Some(image) = &self.image {
             out.insert("image".into(), json!(image));

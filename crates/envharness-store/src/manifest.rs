@@ -1,7 +1,8 @@
 //! Every file of a prefix, with what it must be.
 //!
-//! A wheel's own `RECORD` has the hash of nearly every file, so the manifest hashes only the `RECORD`s and what they do
-//! not cover; a deep check then follows the chain from the manifest through the `RECORD`s to each file.
+//! A wheel's own `RECORD` has the hash of nearly every file, and so has a conda package's file in `conda-meta`. The manifest
+//! hashes only these and what they do not cover; a deep check then follows the chain from the manifest through them to each
+//! file.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Write as _;
@@ -160,7 +161,7 @@ impl Manifest {
         Ok(())
     }
 
-    /// The hashes that the `RECORD`s hold, by relative path.
+    /// The hashes that the `RECORD`s and conda's records hold, by relative path.
     fn recorded_hashes(&self, root: &Path) -> io::Result<HashMap<String, String>> {
         let mut out: HashMap<String, String> = HashMap::new();
         let mut disputed = Vec::new();
@@ -176,6 +177,14 @@ impl Manifest {
                     }
                     out.insert(relative, hash);
                 }
+            }
+        }
+        for path in self.entries.keys().filter(|path| path.starts_with("conda-meta/") && path.ends_with(".json")) {
+            for (file, hash) in conda_record(&fs::read(root.join(path))?) {
+                if out.get(&file).is_some_and(|other| *other != hash) {
+                    disputed.push(file.clone());
+                }
+                out.insert(file, hash);
             }
         }
         disputed.iter().for_each(|path| drop(out.remove(path)));
@@ -285,6 +294,33 @@ impl Manifest {
     }
 }
 
+/// The paths and hex hashes of a conda package's record: what lies in the prefix, prefixes replaced.
+fn conda_record(bytes: &[u8]) -> Vec<(String, String)> {
+    #[derive(serde::Deserialize, Default)]
+    struct Document {
+        #[serde(default)]
+        paths_data: Paths,
+    }
+    #[derive(serde::Deserialize, Default)]
+    struct Paths {
+        #[serde(default)]
+        paths: Vec<Item>,
+    }
+    #[derive(serde::Deserialize)]
+    struct Item {
+        #[serde(rename = "_path")]
+        path: String,
+        sha256: Option<String>,
+        sha256_in_prefix: Option<String>,
+    }
+    let document: Document = serde_json::from_slice(bytes).unwrap_or_default();
+    let hashed = |item: Item| {
+        let hash = item.sha256_in_prefix.or(item.sha256).filter(|hash| hash.len() == 64)?;
+        Some((join_relative("", &item.path)?, hash.to_ascii_lowercase()))
+    };
+    document.paths_data.paths.into_iter().filter_map(hashed).collect()
+}
+
 /// The path and hex hash of a line of `RECORD` (PEP 376): CSV with `sha256=<url-safe base64>`.
 fn record_line(line: &str) -> Option<(String, String)> {
     let (path, rest) = match line.strip_prefix('"') {
@@ -383,6 +419,20 @@ mod tests {
         assert_eq!(join_relative("lib/site", "../../bin/x"), Some("bin/x".into()));
         assert_eq!(join_relative("lib/site", "../../../../etc/passwd"), None);
         assert_eq!(join_relative("lib", "/etc/passwd"), None);
+    }
+
+    #[test]
+    fn conda_records_give_the_hash_of_what_lies_in_the_prefix() {
+        let (packed, replaced) = (Digest::of("a"), Digest::of("b"));
+        let text = format!(
+            r#"{{"paths_data": {{"paths": [{{"_path": "bin/x", "sha256": "{0}", "sha256_in_prefix": "{1}"}},
+                {{"_path": "lib/y", "sha256": "{0}"}}, {{"_path": "../etc/z", "sha256": "{0}"}}, {{"_path": "link"}}]}}}}"#,
+            packed.hex(),
+            replaced.hex()
+        );
+        let wanted = vec![("bin/x".to_owned(), replaced.hex().to_owned()), ("lib/y".to_owned(), packed.hex().to_owned())];
+        assert_eq!(conda_record(text.as_bytes()), wanted);
+        assert!(conda_record(b"not json").is_empty());
     }
 
     #[test]

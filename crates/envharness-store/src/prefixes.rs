@@ -368,7 +368,7 @@ impl Home {
         let path = self.prefix(key);
         unseal_root(&path);
         self.discard(&path)?;
-        for kind in ["files", "folders", "meta", "next"] {
+        for kind in ["files", "folders", "meta", "next", "activation"] {
             let _ = self.fs.remove_file(&self.record(key, kind));
         }
         build.remove();

@@ -17,6 +17,18 @@ pub(super) fn run(session: &Session, args: &ExportArgs) -> Ended {
             let lock = session.rig.lock(&spec, &lock_request(&args.lock), &session.reporter)?;
             session.rig.export_pylock(&spec, &lock, &session.reporter)?
         }
+        ExportFormat::Environment => {
+            let lock = session.rig.lock(&spec, &lock_request(&args.lock), &session.reporter)?;
+            lock.to_environment_yml(&spec.name, &session.rig.channels(&spec), &Platform::current())
+        }
+        ExportFormat::Explicit => {
+            let lock = session.rig.lock(&spec, &lock_request(&args.lock), &session.reporter)?;
+            session.rig.export_explicit(&spec, &lock)?
+        }
+        ExportFormat::Pixi => {
+            let lock = session.rig.lock(&spec, &lock_request(&args.lock), &session.reporter)?;
+            session.rig.export_pixi(&spec, &lock)?
+        }
     };
     session.reporter.finish();
     match &args.output {

@@ -14,11 +14,12 @@ use envharness_spec::{Lock, Spec, TmpPolicy};
 use envharness_store::{ContextRow, FileLock, Home, Lease, Origin, PrefixUse, State, remove_tree};
 use serde::{Deserialize, Serialize};
 
+use crate::conda::Activation;
 use crate::environment::{self, Place};
 use crate::error::{IoContext as _, RigError};
 use crate::event::{Event, Reporter};
 use crate::interpreter::Interpreter;
-use crate::rig::Rig;
+use crate::rig::{Rig, Synced};
 use crate::settings::Settings;
 use crate::uv::Uv;
 use crate::writable::{self, Writable};
@@ -60,17 +61,21 @@ pub(crate) struct Payload {
     pub python: PathBuf,
     pub site_packages: PathBuf,
     pub interpreter: Interpreter,
+    /// What the activation scripts of conda packages set.
+    #[serde(default)]
+    pub activation: Activation,
 }
 
 impl Payload {
-    pub(crate) fn of(spec: &Spec, prefix: &Path, python: &Path, site_packages: &Path, interpreter: &Interpreter) -> Self {
+    pub(crate) fn of(spec: &Spec, synced: &Synced) -> Self {
         Self {
             spec: spec.canonical(),
             base: spec.base.clone(),
-            prefix: prefix.to_owned(),
-            python: python.to_owned(),
-            site_packages: site_packages.to_owned(),
-            interpreter: interpreter.clone(),
+            prefix: synced.path.clone(),
+            python: synced.python.clone(),
+            site_packages: synced.site_packages.clone(),
+            interpreter: synced.interpreter.clone(),
+            activation: synced.activation.clone(),
         }
     }
 
@@ -310,6 +315,7 @@ impl Context {
                 home: self.home.root(),
                 own_tmp: self.spec.tmp == TmpPolicy::Private && !self.view_refused(),
                 is_conda: self.prefix().join("conda-meta").is_dir(),
+                activation: &self.payload.activation,
             },
         )
     }

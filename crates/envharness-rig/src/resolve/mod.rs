@@ -7,6 +7,7 @@ mod traps;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -51,12 +52,26 @@ impl Resolver<'_> {
     /// Resolves a spec for the platforms; versions of an earlier lock are kept where they still fit.
     ///
     /// # Errors
-    /// [`RigError::Unsolvable`] explains; [`RigError::NotAvailable`] for conda and containers.
+    /// [`RigError::Unsolvable`] explains; [`RigError::NotAvailable`] for containers.
     pub fn resolve(&self, spec: &Spec, platforms: &[Platform], old: Option<&Lock>, upgrade: &Upgrade) -> Result<Lock, RigError> {
         refuse_unavailable(spec)?;
         let started = std::time::Instant::now();
         self.reporter.event(&Event::Resolving { name: spec.name.clone() });
-        let choices = self.choices(spec, old)?;
+        if spec.chosen_backend() == Backend::Conda {
+            return self.resolve_conda(spec, platforms, old, upgrade, &crate::conda::reason(spec));
+        }
+        // A Python that only a channel has: once chosen, the lock keeps the backend.
+        let channels_help = spec.backend == Backend::Auto && !spec.channels.is_empty();
+        if channels_help && old.is_some_and(|old| old.backend == Backend::Conda) {
+            return self.resolve_conda(spec, platforms, old, upgrade, "the lock was made with it");
+        }
+        let choices = match self.choices(spec, old, channels_help) {
+            Err(RigError::NoPython { wanted, .. }) if channels_help => {
+                let why = format!("no Python of this machine fits `{wanted}`, and the spec has channels");
+                return self.resolve_conda(spec, platforms, old, upgrade, &why);
+            }
+            other => other?,
+        };
         let mut first_failure = None;
         for choice in choices.into_iter().take(MOST_PYTHONS) {
             match self.resolve_with(spec, &choice, platforms, old, upgrade) {
@@ -80,7 +95,7 @@ impl Resolver<'_> {
     }
 
     /// A lock keeps its Python; without one the spec decides.
-    fn choices(&self, spec: &Spec, old: Option<&Lock>) -> Result<Vec<Choice>, RigError> {
+    fn choices(&self, spec: &Spec, old: Option<&Lock>, no_download: bool) -> Result<Vec<Choice>, RigError> {
         let kept = old.and_then(|old| {
             let interpreter = interpreter::for_lock(self.settings, self.home, spec, &old.python.version).ok()?;
             let fits = spec.python.as_deref().is_none_or(|wanted| interpreter::satisfies(&interpreter, wanted));
@@ -94,6 +109,7 @@ impl Resolver<'_> {
             }
             Err(error @ RigError::NoPython { .. }) => match kept {
                 Some(kept) => Ok(vec![kept]),
+                None if no_download => Err(error),
                 None => self.managed_python(spec, error).map(|choice| vec![choice]),
             },
             Err(error) => Err(error),
@@ -132,7 +148,7 @@ impl Resolver<'_> {
         let mut packages: Vec<LockedPackage> = Vec::new();
         let mut traps = Vec::new();
         for platform in platforms {
-            let resolved = self.resolve_platform(spec, choice, platform, old, upgrade)?;
+            let resolved = self.resolve_platform(spec, choice, platform, old, upgrade, None)?;
             if *platform == Platform::current() {
                 traps = traps::find(&resolved);
             }
@@ -162,19 +178,20 @@ impl Resolver<'_> {
         Ok((lock, traps))
     }
 
-    fn resolve_platform(
+    pub(crate) fn resolve_platform(
         &self,
         spec: &Spec,
         choice: &Choice,
         platform: &Platform,
         old: Option<&Lock>,
         upgrade: &Upgrade,
+        provided: Option<&Provided>,
     ) -> Result<Vec<Resolved>, RigError> {
         if spec.pip.is_empty() {
             return Ok(Vec::new());
         }
         let folder = self.home.temporary("resolve")?;
-        let work = Work { spec, choice, platform, folder: folder.path() };
+        let work = Work { spec, choice, platform, folder: folder.path(), provided };
         work.write_inputs()?;
         let annotated = folder.path().join("annotated.txt");
         if let Some(old) = old.filter(|_| !upgrade.all) {
@@ -255,7 +272,7 @@ impl Resolver<'_> {
 
 /// One package with what traps need to know of it.
 pub(crate) struct Resolved {
-    package: LockedPackage,
+    pub package: LockedPackage,
     /// The newest upload of its files, RFC 3339; comparable as text.
     uploaded: Option<String>,
 }
@@ -267,9 +284,51 @@ pub(crate) struct Work<'a> {
     choice: &'a Choice,
     platform: &'a Platform,
     folder: &'a Path,
+    provided: Option<&'a Provided>,
+}
+
+/// What conda packages already provide below the pip packages.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Provided {
+    /// The Python version.
+    pub python: String,
+    /// Names on PyPI with their versions and the conda packages' names.
+    pub packages: Vec<(String, String, String)>,
+}
+
+impl Provided {
+    /// What a solution provides.
+    pub(crate) fn of(packages: &[envharness_conda::Package], python: &str) -> Self {
+        let each = |package: &envharness_conda::Package| {
+            let (version, name) = (package.version.clone(), package.name.clone());
+            package.pypi.clone().into_iter().map(move |pypi| (pypi, version.clone(), name.clone())).collect::<Vec<_>>()
+        };
+        let packages = packages.iter().flat_map(each).filter(|(_, version, _)| version.parse::<pep440_rs::Version>().is_ok());
+        Self { python: python.to_owned(), packages: packages.collect() }
+    }
 }
 
 impl Work<'_> {
+    /// Writes what conda provides as sources of which uv reads nothing but name and version: a constraint on an index's
+    /// package would want that very version there, and a build of conda's need not be on any index.
+    fn write_provided(&self, provided: &Provided) -> Result<(), RigError> {
+        let mut lines = String::new();
+        for (name, version, _) in &provided.packages {
+            let folder = self.folder.join("conda").join(name);
+            fs::create_dir_all(&folder).on("create", &folder)?;
+            let path = folder.join("pyproject.toml");
+            fs::write(&path, format!("[project]\nname = \"{name}\"\nversion = \"{version}\"\n")).on("write", &path)?;
+            let _ = writeln!(lines, "{name} @ file://{}", folder.display());
+        }
+        let path = self.folder.join("conda-constraints.txt");
+        fs::write(&path, lines).on("write", &path)
+    }
+
+    /// Whether a package comes from conda.
+    pub(crate) fn is_provided(&self, name: &str) -> bool {
+        self.provided.is_some_and(|provided| provided.packages.iter().any(|(provided, ..)| provided == name))
+    }
+
     fn write_inputs(&self) -> Result<(), RigError> {
         let base = self.spec.base.clone().unwrap_or_default();
         for requirement in &self.spec.pip {
@@ -288,6 +347,9 @@ impl Work<'_> {
             let path = self.folder.join(name);
             fs::write(&path, text).on("write", &path)?;
         }
+        if let Some(provided) = self.provided {
+            self.write_provided(provided)?;
+        }
         let pins = self.folder.join("constraints.txt");
         fs::write(&pins, "").on("write", &pins)
     }
@@ -295,7 +357,7 @@ impl Work<'_> {
     fn args(&self, uv: &Uv<'_>, format: &str, output: &Path) -> Vec<OsString> {
         let mut args: Vec<OsString> = ["pip", "compile", "requirements.in", "--format", format, "--output-file"].map(OsString::from).into();
         args.push(output.into());
-        for name in ["spec-constraints.txt", "constraints.txt"] {
+        for name in ["spec-constraints.txt", "constraints.txt", "conda-constraints.txt"] {
             // uv warns of an empty file.
             if fs::metadata(self.folder.join(name)).is_ok_and(|m| m.len() > 0) {
                 args.extend(["-c".into(), name.into()]);
@@ -303,6 +365,9 @@ impl Work<'_> {
         }
         args.push("--no-header".into());
         args.extend(["--python".into(), self.choice.interpreter.path.clone().into_os_string(), "--no-python-downloads".into()]);
+        if let Some(provided) = self.provided {
+            args.extend(["--python-version".into(), provided.python.clone().into()]);
+        }
         args.extend(uv.index_args(self.spec));
         if *self.platform != Platform::current()
             && let Some(name) = self.platform.uv_name()
@@ -324,7 +389,7 @@ impl Work<'_> {
     }
 }
 
-fn merge(packages: &mut Vec<LockedPackage>, new: impl Iterator<Item = LockedPackage>, platform: &Platform) {
+pub(crate) fn merge(packages: &mut Vec<LockedPackage>, new: impl Iterator<Item = LockedPackage>, platform: &Platform) {
     for mut package in new {
         let same = packages.iter_mut().find(|p| p.name == package.name && p.version == package.version && p.source == package.source);
         match same {
@@ -350,12 +415,14 @@ fn merge(packages: &mut Vec<LockedPackage>, new: impl Iterator<Item = LockedPack
 /// # Errors
 /// [`RigError::NotAvailable`].
 pub fn refuse_unavailable(spec: &Spec) -> Result<(), RigError> {
+    if matches!(spec.chosen_backend(), Backend::Venv | Backend::Host) && !spec.conda.is_empty() {
+        let message = format!("conda packages need the backend `conda`, not `{}`", spec.chosen_backend());
+        let file = spec.file.as_ref().map_or_else(|| spec.name.clone(), |file| file.display().to_string());
+        return Err(SpecError::new(&file, message).hint("use `backend: conda`, or leave `backend` away").into());
+    }
     let what = match spec.chosen_backend() {
-        Backend::Venv | Backend::Host if !spec.conda.is_empty() => {
-            Some("the backend `conda`, which the spec's conda packages need,".to_owned())
-        }
         Backend::Venv | Backend::Host if spec.image.is_some() => Some("the backend `docker`, which the spec's image needs,".to_owned()),
-        Backend::Venv | Backend::Host => None,
+        Backend::Venv | Backend::Host | Backend::Conda => None,
         other => Some(format!("the backend `{other}`")),
     };
     let what = what.or_else(|| (spec.isolation != envharness_spec::Isolation::None).then(|| format!("the isolation `{}`", spec.isolation)));

@@ -67,7 +67,8 @@ pub(super) fn read(text: &str, work: &Work<'_>, annotations: &Annotations, setti
         action: "write a lock that can be read".into(),
         output: error.message().to_owned(),
     })?;
-    document.packages.into_iter().map(|package| resolved(package, work, annotations, settings)).collect()
+    let own = document.packages.into_iter().filter(|package| !work.is_provided(&package.name));
+    own.map(|package| resolved(package, work, annotations, settings)).collect()
 }
 
 fn resolved(package: Package, work: &Work<'_>, annotations: &Annotations, settings: &Settings) -> Result<Resolved, RigError> {
@@ -184,7 +185,7 @@ pub fn export_pylock(resolver: &Resolver<'_>, spec: &Spec, lock: &Lock, platform
             output: message,
         })?);
     }
-    let work = Work { spec: &pinned, choice: &choice, platform, folder: folder.path() };
+    let work = Work { spec: &pinned, choice: &choice, platform, folder: folder.path(), provided: None };
     work.write_inputs()?;
     let output = folder.path().join("pylock.toml");
     let uv = Uv::find(resolver.settings, resolver.home)?;

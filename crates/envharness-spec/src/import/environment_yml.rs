@@ -23,6 +23,14 @@ pub(super) fn read(root: &Node, file: &str, name: &str, files: &dyn Files) -> Re
             "prefix" => {}
             "variables" => out.push((Key { text: "env_vars".into(), at: key.at }, node.clone())),
             "dependencies" => dependencies(key, node, file, &mut out)?,
+            // conda's word for "no channels of your own", which is how it is here anyway.
+            "channels" => {
+                let mut node = node.clone();
+                if let Value::List(items) = &mut node.value {
+                    items.retain(|item| !matches!(&item.value, Value::String(text) if text == "nodefaults"));
+                }
+                out.push((key.clone(), node));
+            }
             _ => out.push((key.clone(), node.clone())),
         }
     }

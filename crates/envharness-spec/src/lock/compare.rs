@@ -14,6 +14,7 @@ impl Lock {
             reasons.push(format!("it is for {} and not for {platform}", have.join(", ")));
         }
         for requirement in spec.pip.iter().filter(|r| r.location.is_none()) {
+            // What a conda package provides answers by conda's version, which the digest of the inputs guards.
             let locked = requirement.name.as_deref().and_then(|name| self.package(name)).and_then(|p| p.version.as_deref());
             let version = locked.and_then(|text| pep440_rs::Version::from_str(text).ok());
             if version.is_some_and(|version| !requirement.version_specifiers().contains(&version)) {
@@ -63,13 +64,36 @@ impl Lock {
         lines
     }
 
+    /// conda's `environment.yml` with every package exact, for one platform; pip packages keep their hashes.
+    pub fn to_environment_yml(&self, name: &str, channels: &[String], platform: &Platform) -> String {
+        let quote = |text: &str| serde_json::Value::from(text).to_string();
+        let mut out = format!("# Exported by envharness for {}.\nname: {}\n", platform.conda_name(), quote(name));
+        if !channels.is_empty() {
+            out.push_str("channels:\n");
+            channels.iter().for_each(|channel| out.push_str(&format!("  - {}\n", quote(channel))));
+        }
+        out.push_str("dependencies:\n");
+        for (package, source) in self.conda_packages_for(platform) {
+            let version = package.version.as_deref().unwrap_or_default();
+            out.push_str(&format!("  - {}\n", quote(&format!("{}={version}={}", package.name, source.build))));
+        }
+        let pip = self.to_requirements(platform).replace(" \\\n    ", " ");
+        let lines: Vec<&str> = pip.lines().filter(|line| !line.starts_with('#')).collect();
+        if !lines.is_empty() {
+            out.push_str("  - pip:\n");
+            lines.iter().for_each(|line| out.push_str(&format!("      - {}\n", quote(line))));
+        }
+        out
+    }
+
     /// requirements.txt with hashes, for one platform.
     pub fn to_requirements(&self, platform: &Platform) -> String {
         let mut out = format!("# Exported by envharness for Python {} on {platform}.\n", self.python.minor());
-        for package in self.packages_for(platform) {
+        for package in self.pip_packages_for(platform) {
             let version = package.version.as_deref().unwrap_or_default();
             out.push_str(&match &package.source {
-                LockedSource::Index(_) | LockedSource::Host => format!("{}=={version}", package.name),
+                // Conda packages are filtered out above; the arm keeps the match whole.
+                LockedSource::Index(_) | LockedSource::Host | LockedSource::Conda(_) => format!("{}=={version}", package.name),
                 LockedSource::Url(url) => format!("{} @ {url}", package.name),
                 LockedSource::Git { url, commit, subdirectory } => {
                     let folder = subdirectory.as_ref().map(|f| format!("#subdirectory={f}")).unwrap_or_default();

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::digest::Digest;
-use crate::spec::{Backend, Spec};
+use crate::spec::{Backend, ChannelPriority, Spec};
 
 /// The newest lock format that is written; older ones stay readable.
 pub const LOCK_VERSION: u32 = 1;
@@ -86,6 +86,17 @@ impl Platform {
         Self::KNOWN.iter().map(|(name, _)| *name).collect()
     }
 
+    /// conda's word, `linux-64`.
+    pub fn conda_name(&self) -> &str {
+        match self.0.as_str() {
+            "linux-x86_64" => "linux-64",
+            "macos-x86_64" => "osx-64",
+            "macos-aarch64" => "osx-arm64",
+            "windows-x86_64" => "win-64",
+            other => other,
+        }
+    }
+
     /// uv's `--python-platform` word; `None` for one that uv has no word for.
     pub fn uv_name(&self) -> Option<&'static str> {
         Self::KNOWN.iter().find(|(name, _)| *name == self.0).map(|(_, uv)| *uv)
@@ -127,6 +138,12 @@ impl Inputs {
         put("constraints", spec.constraints.iter().map(ToString::to_string).collect());
         put("conda", spec.conda.clone());
         put("channels", spec.channels.clone());
+        put("virtual_packages", spec.virtual_packages.iter().map(|(name, version)| format!("{name}={version}")).collect());
+        put(
+            "channel_priority",
+            if spec.channel_priority == ChannelPriority::Strict { vec![] } else { vec![spec.channel_priority.to_string()] },
+        );
+        put("link_scripts", if spec.link_scripts { vec!["true".into()] } else { vec![] });
         put("indexes", spec.indexes.iter().map(|i| i.name.clone()).collect());
         put("exclude_newer", spec.exclude_newer.iter().cloned().collect());
         put("no_build", if spec.no_build { vec!["true".into()] } else { vec![] });
@@ -152,9 +169,34 @@ pub struct LockedPackage {
     pub files: Vec<LockedFile>,
 }
 
+/// What a lock keeps of a conda package beside name, version and its one file.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct CondaSource {
+    /// The channel's name, or its address without credentials.
+    pub channel: String,
+    /// The folder of the channel, `linux-64` or `noarch`.
+    pub subdir: String,
+    /// The build string.
+    pub build: String,
+    /// The build number.
+    pub build_number: u64,
+    /// `python` or `generic` for a package of all platforms.
+    pub noarch: Option<String>,
+    /// Match specs of what it needs.
+    pub depends: Vec<String>,
+    /// Match specs that others must answer when they are there.
+    pub constrains: Vec<String>,
+    /// What it is on PyPI: normalised names.
+    pub pypi: Vec<String>,
+    /// Where an interpreter keeps its packages, when it says so.
+    pub site_packages: Option<String>,
+}
+
 /// Where a package comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LockedSource {
+    /// A conda channel.
+    Conda(Box<CondaSource>),
     /// An index, by name.
     Index(String),
     /// An archive at an address.
@@ -255,6 +297,19 @@ impl Lock {
         self.packages.iter().filter(move |p| p.platforms.is_empty() || p.platforms.contains(platform))
     }
 
+    /// The conda packages of one platform.
+    pub fn conda_packages_for<'a>(&'a self, platform: &'a Platform) -> impl Iterator<Item = (&'a LockedPackage, &'a CondaSource)> {
+        self.packages_for(platform).filter_map(|package| match &package.source {
+            LockedSource::Conda(source) => Some((package, &**source)),
+            _ => None,
+        })
+    }
+
+    /// The packages of one platform that come from anywhere but a conda channel.
+    pub fn pip_packages_for<'a>(&'a self, platform: &'a Platform) -> impl Iterator<Item = &'a LockedPackage> {
+        self.packages_for(platform).filter(|package| !matches!(package.source, LockedSource::Conda(_)))
+    }
+
     /// A package by name, on any platform.
     pub fn package(&self, name: &str) -> Option<&LockedPackage> {
         self.packages.iter().find(|p| p.name == name)
@@ -264,5 +319,47 @@ impl Lock {
 impl fmt::Display for Lock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&v1::print(self))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_conda_package_is_what_it_prints_and_never_a_pip_one() {
+        let conda = CondaSource {
+            channel: "conda-forge".into(),
+            subdir: "noarch".into(),
+            build: "pyhd_0".into(),
+            build_number: 3,
+            noarch: Some("python".into()),
+            depends: vec!["python >=3.8".into()],
+            constrains: vec!["other <2".into()],
+            pypi: vec!["six".into()],
+            site_packages: None,
+        };
+        let file = LockedFile { name: "six-1.16.0-pyhd_0.conda".into(), size: Some(7), sha256: Digest::of("six") };
+        let package = LockedPackage {
+            name: "six".into(),
+            version: Some("1.16.0".into()),
+            source: LockedSource::Conda(Box::new(conda)),
+            platforms: Vec::new(),
+            via: vec!["<demo>".into()],
+            files: vec![file],
+        };
+        let platform = Platform::parse("linux-64").expect("a known platform");
+        let lock = Lock {
+            spec: Digest::of("spec"),
+            backend: Backend::Conda,
+            python: LockedPython { version: "3.11.7".into(), implementation: "cpython".into(), reason: "asked for".into() },
+            platforms: vec![platform.clone()],
+            inputs: Inputs { digest: Some(Digest::of("inputs")), lists: BTreeMap::new() },
+            packages: vec![package],
+        };
+        let again = Lock::parse(&lock.to_string()).expect("its own text");
+        assert_eq!(again, lock);
+        assert_eq!(lock.conda_packages_for(&platform).count(), 1);
+        assert!(!lock.to_requirements(&platform).contains("six"));
     }
 }

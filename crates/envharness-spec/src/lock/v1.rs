@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use serde::Deserialize;
 
-use super::{Inputs, LOCK_VERSION, Lock, LockError, LockedFile, LockedPackage, LockedPython, LockedSource, Platform};
+use super::{CondaSource, Inputs, LOCK_VERSION, Lock, LockError, LockedFile, LockedPackage, LockedPython, LockedSource, Platform};
 use crate::digest::Digest;
 use crate::spec::Backend;
 
@@ -59,6 +59,19 @@ struct Package {
     editable: bool,
     #[serde(default)]
     host: bool,
+    channel: Option<String>,
+    subdir: Option<String>,
+    build: Option<String>,
+    #[serde(default)]
+    build_number: u64,
+    noarch: Option<String>,
+    #[serde(default)]
+    depends: Vec<String>,
+    #[serde(default)]
+    constrains: Vec<String>,
+    #[serde(default)]
+    pypi: Vec<String>,
+    site_packages: Option<String>,
     #[serde(default)]
     platforms: Vec<String>,
     #[serde(default)]
@@ -117,6 +130,26 @@ fn platforms(names: &[String]) -> Result<Vec<Platform>, LockError> {
 fn package(raw: Package) -> Result<LockedPackage, LockError> {
     let name = raw.name;
     let missing = |what: &str| invalid(format!("package `{name}` has no {what}"));
+    if let Some(channel) = raw.channel {
+        if raw.index.is_some() || raw.url.is_some() || raw.git.is_some() || raw.path.is_some() || raw.host {
+            return Err(missing("single source (channel, index, url, git or path)"));
+        }
+        let [file] = raw.files.as_slice() else { return Err(missing("single file")) };
+        let files = vec![LockedFile { name: file.name.clone(), size: file.size, sha256: digest(&file.hash)? }];
+        let source = CondaSource {
+            channel,
+            subdir: raw.subdir.ok_or_else(|| missing("subdir"))?,
+            build: raw.build.ok_or_else(|| missing("build"))?,
+            build_number: raw.build_number,
+            noarch: raw.noarch,
+            depends: raw.depends,
+            constrains: raw.constrains,
+            pypi: raw.pypi,
+            site_packages: raw.site_packages,
+        };
+        let source = LockedSource::Conda(Box::new(source));
+        return Ok(LockedPackage { source, platforms: platforms(&raw.platforms)?, version: raw.version, via: raw.via, files, name });
+    }
     let source = match (raw.index, raw.url, raw.git, raw.path, raw.host) {
         (Some(index), None, None, None, false) => LockedSource::Index(index),
         (None, Some(url), None, None, false) => LockedSource::Url(url),
@@ -138,7 +171,8 @@ fn package(raw: Package) -> Result<LockedPackage, LockError> {
 }
 
 fn sort(packages: &mut [LockedPackage]) {
-    packages.sort_by(|a, b| (&a.name, &a.version, &a.platforms).cmp(&(&b.name, &b.version, &b.platforms)));
+    let file = |package: &LockedPackage| package.files.first().map(|file| file.name.clone());
+    packages.sort_by(|a, b| (&a.name, &a.version, &a.platforms, file(a)).cmp(&(&b.name, &b.version, &b.platforms, file(b))));
 }
 
 /// A TOML basic string; JSON's escapes are a part of TOML's.
@@ -198,6 +232,24 @@ fn print_package(package: &LockedPackage) -> String {
         put("version", quote(version));
     }
     match &package.source {
+        LockedSource::Conda(conda) => {
+            put("channel", quote(&conda.channel));
+            put("subdir", quote(&conda.subdir));
+            put("build", quote(&conda.build));
+            if conda.build_number != 0 {
+                put("build_number", conda.build_number.to_string());
+            }
+            for (key, value) in [("noarch", &conda.noarch), ("site_packages", &conda.site_packages)] {
+                if let Some(value) = value {
+                    put(key, quote(value));
+                }
+            }
+            for (key, values) in [("depends", &conda.depends), ("constrains", &conda.constrains), ("pypi", &conda.pypi)] {
+                if !values.is_empty() {
+                    put(key, list(values));
+                }
+            }
+        }
         LockedSource::Index(name) => put("index", quote(name)),
         LockedSource::Url(url) => put("url", quote(url)),
         LockedSource::Git { url, commit, subdirectory } => {

@@ -1,0 +1,337 @@
+"""`backend: conda`: real packages of a real channel, through the command and the Python package."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from channel import MINORS, OTHER_SUBDIR, PLACEHOLDER, Served, index, interpreters
+from conftest import BIN, write
+
+PYTHON = MINORS[0]
+
+
+@pytest.fixture
+def spec(channel, home):
+    """Writes a spec over the channel and gives its path."""
+
+    def make(conda=(), *, pip=(), python: str | None = PYTHON, more: str = "", url: str | None = None, name: str = "c") -> Path:
+        lines = [f"name: {name}", f"channels: ['{url or channel.as_uri()}']"]
+        lines += [f"python: '{python}'"] if python else []
+        lines += ["dependencies:", f"  conda: {json.dumps(list(conda))}", f"  pip: {json.dumps(list(pip))}"]
+        return write(f"{name}.yaml", "\n".join([*lines, more]) + "\n")
+
+    return make
+
+
+def test_real_packages_run_from_a_conda_prefix(cli, home, spec):
+    code = "import sys, numpy, pandas, sklearn, gymnasium, sysconfig; print(sys.prefix, sysconfig.get_config_var('prefix'), numpy.__version__)"
+    done = cli("run", spec(["scikit-learn", "pandas", "gymnasium", "greet"]), "--", "python", "-c", code).ok()
+    prefix, config, numpy = done.out.split()
+    assert prefix == config and Path(prefix).parent == home / "prefixes" and numpy == "2.0.2"
+    assert "Using the backend conda (the spec has conda packages)" in done.err
+    assert cli("run", "c.yaml", "--", "greet").ok().out == "hello from greet\n"
+    lock = Path("c.lock").read_text()
+    assert 'backend = "conda"' in lock and 'build = "py311_0"' in lock and 'depends = ["python 3.11.*"' in lock
+    assert cli("lock", "c.yaml", "--locked").ok() and Path("c.lock").read_text() == lock
+
+
+def test_ids_and_inspect_name_the_backend(cli, home, spec):
+    made = cli("create", spec(["six"])).ok().out.strip()
+    assert re.fullmatch(r"conda-env-c-[a-z0-9]{5}", made)
+    about = cli("inspect", made, "--output-format", "json").ok().json
+    assert about["backend"] == "conda" and about["python"].startswith(str(home / "prefixes"))
+    assert cli("exec", made, "--", "python", "-c", "import six; print(six.__version__)").ok().out == "1.16.0\n"
+    cli("rm", made).ok()
+
+
+def test_prefixes_are_replaced_in_text_and_in_binaries(cli, home, spec):
+    path = spec(["binprefix"])
+    text = cli("run", path, "--", "sh", "-c", 'binprefix; textprefix; cat "$CONDA_PREFIX/etc/where.txt"; echo "$CONDA_PREFIX"').ok().out.split()
+    assert text[0] == text[1] == text[3] and text[2] == f"{text[0]}/etc"
+    assert PLACEHOLDER.encode() not in Path(text[0], "bin/binprefix").read_bytes()
+
+
+def test_pip_packages_lie_on_top_and_conda_s_versions_bind_them(cli, home, spec):
+    path = spec(["numpy"], pip=["python-dateutil==2.8.2", "six"])
+    done = cli("run", path, "--", "python", "-c", "import dateutil, six, numpy; print(dateutil.__version__, numpy.__version__)").ok()
+    assert done.out == "2.8.2 2.0.2\n"
+    lock = Path("c.lock").read_text()
+    assert lock.count('name = "numpy"') == 1 and lock.count('index = "pypi"') == 2
+
+
+def test_scripts_of_pip_packages_find_the_conda_python(cli, home, spec):
+    path = spec(["six"], pip=["cowsay==6.1"])
+    assert "moo" in cli("run", path, "--", "cowsay", "-t", "moo").ok().out
+
+
+def test_a_collision_shows_both_sides(cli, home, spec):
+    refused = cli("lock", spec(["pandas"], pip=["numpy<2"]))
+    assert refused.code == 1
+    assert "conda provides `numpy` 2.0.2" in refused.err and "pandas" in refused.err and "numpy<2" in refused.err
+    assert "hint: ask conda for a `numpy`" in refused.err
+    assert not Path("c.lock").exists()
+
+
+def test_what_collides_among_conda_packages_is_said(cli, home, spec):
+    refused = cli("lock", spec(["needs-greet-one", "needs-greet-two"]))
+    assert refused.code == 1 and "needs-greet-one" in refused.err and "greet" in refused.err
+
+
+def test_a_missing_package_comes_with_near_names_and_other_platforms(cli, home, spec):
+    refused = cli("lock", spec(["scikit-laern"]))
+    assert refused.code == 1 and "no package `scikit-laern`" in refused.err and "scikit-learn" in refused.err
+    refused = cli("lock", spec(["only-elsewhere"]))
+    assert refused.code == 1 and OTHER_SUBDIR in refused.err
+
+
+def test_a_missing_virtual_package_comes_with_the_override(cli, home, spec):
+    path = spec(["needs-cuda"])
+    refused = cli("lock", path, env={"CONDA_OVERRIDE_CUDA": ""})
+    assert refused.code == 1 and "virtual_packages: {__cuda: \"12\"}" in refused.err
+    cli("lock", spec(["needs-cuda"], more='virtual_packages: {__cuda: "12.4"}')).ok()
+    assert 'virtual_packages = ["__cuda=12.4"]' in Path("c.lock").read_text()
+
+
+def test_a_channel_that_is_not_there_is_named(cli, home, spec, tmp_path):
+    (tmp_path / "nothing").mkdir()
+    refused = cli("lock", spec(["six"], url=(tmp_path / "nothing").as_uri()))
+    assert refused.code == 3 and "nothing" in refused.err and "hint: " in refused.err
+    refused = cli("lock", spec(["six"], url="http://127.0.0.1:9/c"), env={"UV_HTTP_RETRIES": "0"})
+    assert refused.code == 3 and "127.0.0.1:9" in refused.err
+
+
+def test_a_wrong_match_spec_and_a_wrong_backend_are_refused(cli, home, spec):
+    refused = cli("lock", spec(["numpy >="]))
+    assert refused.code == 1 and "`numpy >=` is not a conda package" in refused.err
+    refused = cli("lock", spec(["numpy"], more="backend: venv"))
+    assert refused.code == 1 and "use `backend: conda`" in refused.err
+
+
+def test_auto_takes_conda_for_a_python_that_only_a_channel_has(cli, home, spec, tmp_path):
+    path = spec([], python=PYTHON)
+    environ = {"PATH": f"{BIN}:/usr/bin:/bin", "HOME": str(tmp_path), "PYENV_ROOT": str(tmp_path)}
+    (exact,) = {version for version in subprocess.run([interpreters()[PYTHON] / "bin/python3", "-V"], capture_output=True, text=True).stdout.split() if version[0].isdigit()}
+    write("c.yaml", path.read_text().replace(f"'{PYTHON}'", f"'=={exact}'"))
+    done = cli("run", "c.yaml", "--", "python", "-V", env=environ)
+    if "Using the backend conda" not in done.err:
+        pytest.skip("the machine's own Python fits outside of pyenv too")
+    assert done.ok().out == f"Python {exact}\n" and "no Python of this machine fits" in done.err
+
+
+def test_activation_scripts_are_honoured_and_run_once(cli, home, spec):
+    path = spec(["hook"])
+    show = ["--", "sh", "-c", 'echo "$HOOK_HOME|$HOOK_LINES|$HOOK_STATIC|$CONDA_PREFIX"']
+    home_dir, lines, static, prefix = cli("run", path, *show).ok().out.strip().split("|")
+    assert home_dir == f"{prefix}/share/hook" and lines == "a=1;b=2" and static == "from json"
+    (kept,) = (home / "records").glob("*.activation")
+    stamp = kept.stat().st_mtime_ns
+    assert cli("run", path, *show).ok() and kept.stat().st_mtime_ns == stamp
+
+
+def test_post_link_scripts_are_off_and_said_and_can_be_asked_for(cli, home, spec):
+    show = ["--", "sh", "-c", 'ls "$CONDA_PREFIX/share"']
+    done = cli("run", spec(["postlinked"]), *show).ok()
+    assert "post-link scripts of postlinked are not run" in done.err and "post-link-ran" not in done.out
+    done = cli("run", spec(["postlinked"], more="link_scripts: true"), *show).ok()
+    assert "post-link-ran" in done.out
+
+
+def test_a_lock_for_two_platforms_has_one_python(cli, home, spec):
+    cli("lock", spec(["numpy"]), "--platform", OTHER_SUBDIR).ok()
+    lock = Path("c.lock").read_text()
+    assert lock.count('name = "numpy"') == 2 and f'subdir = "{OTHER_SUBDIR}"' in lock
+    assert cli("run", "c.yaml", "--", "python", "-c", "import numpy; print(numpy.__version__)").ok().out == "2.0.2\n"
+
+
+def test_a_lock_keeps_its_versions_until_asked(cli, home, spec, channel, tmp_path):
+    mine = tmp_path / "mine"
+    shutil.copytree(channel, mine, copy_function=os.link, ignore=shutil.ignore_patterns("repodata*", "shards", ".tmp"))
+    (mine / "noarch/greet-2.0-py_0.conda").unlink()
+    index(mine)
+    path = spec(["greet"], url=mine.as_uri())
+    cli("lock", path).ok()
+    assert 'version = "1.1"' in Path("c.lock").read_text()
+    os.link(channel / "noarch/greet-2.0-py_0.conda", mine / "noarch/greet-2.0-py_0.conda")
+    index(mine)
+    write("c.yaml", path.read_text().replace('["greet"]', '["greet", "six"]'))
+    cli("lock", "c.yaml").ok()
+    assert 'version = "1.1"' in Path("c.lock").read_text()
+    cli("lock", "c.yaml", "--upgrade-package", "greet").ok()
+    assert 'version = "2.0"' in Path("c.lock").read_text()
+
+
+def test_credentials_come_from_netrc_and_are_not_stored(cli, home, spec, channel):
+    with Served(channel, user="reader", password="s3cret-s3cret") as served:
+        path = spec(["six"], url=served.url)
+        environ = {"ENVHARNESS_CACHE": str(home / "cache"), "UV_HTTP_RETRIES": "0"}
+        refused = cli("lock", path, env=environ)
+        assert refused.code == 3 and "netrc" in refused.err
+        netrc = write("user/.netrc", "machine 127.0.0.1 login reader password s3cret-s3cret\n")
+        environ |= {"HOME": str(netrc.parent.resolve()), "NETRC": str(netrc.resolve())}
+        assert cli("run", path, "--", "python", "-c", "import six; print(6)", env=environ).ok().out == "6\n"
+    found = subprocess.run(["grep", "-rlaF", "s3cret-s3cret", str(home), "c.lock"], capture_output=True, text=True, check=False)
+    assert found.stdout == ""
+
+
+def test_mirrors_and_offline(cli, home, spec, channel):
+    with Served(channel) as served:
+        write("envharness.yaml", f"channels: [my-forge]\nmirrors:\n  my-forge: {served.url}\n")
+        write("m.yaml", f"name: m\npython: '{PYTHON}'\nbackend: conda\ndependencies:\n  conda: [binprefix]\n")
+        environ = {"ENVHARNESS_CACHE": str(home / "cache")}
+        cli("run", "m.yaml", "--", "binprefix", env=environ).ok()
+        assert 'channel = "my-forge"' in Path("m.lock").read_text() and "127.0.0.1" not in Path("m.lock").read_text()
+        cli("store", "clean", "--yes", env=environ).ok()
+        asked = len(served.asked)
+        cli("run", "m.yaml", "--offline", "--", "binprefix", env=environ).ok()
+        assert len(served.asked) == asked
+    write("n.yaml", Path("m.yaml").read_text().replace("name: m", "name: n").replace("binprefix", "six"))
+    refused = cli("run", "n.yaml", "--offline", "--", "true", env=environ)
+    assert refused.code != 0 and "offline" in refused.err
+
+
+def corrupt(data: bytes) -> bytes:
+    return data[: len(data) // 2]
+
+
+FAULTS = {
+    "repodata truncated": (r"repodata.*\.json|shards", corrupt, "lock"),
+    "repodata not JSON": (r"repodata|shards", lambda _: b"[" * 100_000, "lock"),
+    "repodata refused": (r"repodata|shards", 500, "lock"),
+    "package truncated": (r"six-.*\.conda", corrupt, "run"),
+    "package replaced": (r"six-.*\.conda", lambda data: data + b"x", "run"),
+    "package gone": (r"six-.*\.conda", 404, "run"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_broken_channel_is_an_error_that_leaves_nothing(cli, home, spec, channel, fault):
+    pattern, action, command = FAULTS[fault]
+    with Served(channel) as served:
+        path = spec(["six"], url=served.url)
+        environ = {"ENVHARNESS_CACHE": str(home / "cache"), "UV_HTTP_RETRIES": "0"}
+        served.faults.append((pattern, action, False))
+        tail = [] if command == "lock" else ["--", "true"]
+        refused = cli(command, path, *tail, env=environ)
+        assert refused.code == (3 if command == "lock" else 125) and "hint: " in refused.err and "panicked" not in refused.err, refused.err
+        assert not list((home / "prefixes").iterdir()) and not list((home / "contexts").iterdir())
+        served.faults.clear()
+        assert cli("run", path, "--", "python", "-c", "import six; print(1)", env=environ).ok().out == "1\n"
+
+
+def test_a_passing_failure_is_tried_again(cli, home, spec, channel):
+    with Served(channel) as served:
+        served.faults += [(r"six-.*\.conda", 503, True), (r"repodata", 503, True)]
+        environ = {"ENVHARNESS_CACHE": str(home / "cache")}
+        cli("run", spec(["six"], url=served.url), "--", "python", "-c", "import six", env=environ).ok()
+        assert served.faults == []
+
+
+def test_a_full_disk_is_said_and_leaves_nothing(cli, home, spec, tmp_path):
+    small = tmp_path / "small"
+    small.mkdir()
+    if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", small], check=False).returncode != 0:
+        pytest.skip("no small file system can be mounted here")
+    try:
+        refused = cli("run", spec(["six"]), "--", "true", env={"ENVHARNESS_HOME": str(small / "home"), "ENVHARNESS_LINK_MODE": "copy"})
+        assert refused.code == 125 and ("No space left" in refused.err or "disk is full" in refused.err), refused.err
+        assert not list((small / "home/prefixes").iterdir())
+    finally:
+        subprocess.run(["umount", small], check=True)
+
+
+def test_link_modes_are_kept_to(cli, home, spec):
+    for mode, links in (("hardlink", True), ("copy", False)):
+        environ = {"ENVHARNESS_LINK_MODE": mode, "ENVHARNESS_HOME": str(home / mode), "ENVHARNESS_CACHE": str(home / "cache")}
+        cli("run", spec(["six"]), "--", "true", env=environ).ok()
+        (module,) = (home / mode / "prefixes").glob("*/lib/python*/site-packages/six.py")
+        assert (module.stat().st_nlink > 1) == links, mode
+
+
+def test_verify_finds_damage_and_the_next_create_mends_it(cli, home, spec):
+    path = spec(["six", "binprefix"])
+    cli("run", path, "--", "true", env={"ENVHARNESS_COMPILE": "never"}).ok()
+    assert cli("store", "verify").ok()
+    (module,) = (home / "prefixes").glob("*/lib/python*/site-packages/six.py")
+    module.chmod(0o644)
+    text = module.read_bytes()
+    module.write_bytes(text[:-2] + b"##")
+    assert cli("store", "verify").code != 0
+    assert cli("run", path, "--", "python", "-c", "import six; print(six.__version__)").ok().out == "1.16.0\n"
+    (module,) = (home / "prefixes").glob("*/lib/python*/site-packages/six.py")
+    assert module.read_bytes() == text
+
+
+def test_byte_code_is_compiled_for_packages_and_the_standard_library(cli, home, spec):
+    path = spec(["six"])
+    cli("compile", path).ok()
+    (prefix,) = (home / "prefixes").iterdir()
+    assert list(prefix.glob("lib/python*/site-packages/__pycache__/six.*.pyc"))
+    assert len(list(prefix.glob("lib/python*/__pycache__/*.pyc"))) > 50
+    assert cli("run", path, "--", "python", "-c", "import six, json").ok()
+    assert cli("store", "verify").ok()
+
+
+def test_many_processes_share_one_build(home, spec):
+    path = spec(["numpy"])
+    argv = [str(BIN / "envharness"), "run", str(path), "--", "python", "-c", "import numpy; print(numpy.__version__)"]
+    started = [subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(8)]
+    outputs = [process.communicate() for process in started]
+    assert {out for out, _ in outputs} == {"2.0.2\n"}, outputs
+    assert sum("Installed" in err for _, err in outputs) == 1
+    assert len(list((home / "prefixes").iterdir())) == 1
+
+
+def test_a_kill_at_any_time_leaves_nothing_broken(cli, home, spec):
+    path = spec(["six", "binprefix"])
+    cli("lock", path).ok()
+    argv = [str(BIN / "envharness"), "run", str(path), "--", "true"]
+    for delay in (0.02, 0.05, 0.1, 0.2, 0.3, 0.45, 0.6):
+        process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(delay)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert cli("run", path, "--", "python", "-c", "import six; print(6)").ok().out == "6\n"
+    assert cli("store", "verify").ok()
+    cli("gc").ok()
+    assert not list((home / "tmp").iterdir())
+
+
+SCRIPT = """
+import sys
+import envharness as eh
+
+spec = eh.EnvSpecBuilder().name("py").python("{python}").conda_channel("{channel}").conda_package("numpy=2.0").pip_package("six").build()
+
+def double(x):
+    import numpy, six
+    return (numpy.__version__, six.moves.range(x)[-1] if x else None, numpy.arange(x).sum() * 2)
+
+if __name__ == "__main__":
+    with eh.create_context(spec) as ctx:
+        assert ctx.id.startswith("conda-env-py-"), ctx.id
+        version, last, total = ctx.call(double, 4)
+        assert (version, last, int(total)) == ("2.0.2", 3, 12)
+        code, logs = ctx.execute(["python", "-c", "import sys; print(sys.prefix)"])
+        assert code == 0 and "/prefixes/" in logs
+        ctx.run("python -c 'import numpy'")
+        path = ctx.lock.save("py.lock")
+    with eh.get_context(spec) as ctx:
+        import numpy
+        print(numpy.__version__, "/prefixes/" in numpy.__file__, ctx.activated)
+"""
+
+
+def test_the_python_package_works_with_conda(script, home, channel):
+    if f"{sys.version_info[0]}.{sys.version_info[1]}" != PYTHON:
+        pytest.skip(f"activation needs Python {PYTHON}")
+    done = script(SCRIPT.format(python=PYTHON, channel=channel.as_uri())).ok()
+    assert done.out.split() == ["2.0.2", "True", "True"]
