@@ -55,7 +55,7 @@ PURE = {
 SKIPPED = ("test", "tests", "idlelib", "turtledemo", "ensurepip", "lib2to3", "__pycache__", "site-packages", "config-")
 
 
-def write_package(channel: Path, stage: Path, *, name: str, version: str, depends: list[str], subdir: str = SUBDIR, build: str = "h0_0", noarch: str | None = None, link: dict | None = None, prefixed: dict[str, str] | None = None, constrains: list[str] | None = None) -> Path:
+def write_package(channel: Path, stage: Path, *, name: str, version: str, depends: list[str], subdir: str = SUBDIR, build: str = "h0_0", build_number: int = 0, noarch: str | None = None, link: dict | None = None, prefixed: dict[str, str] | None = None, constrains: list[str] | None = None) -> Path:
     """Packs a folder as a `.conda` archive. `prefixed` maps files that hold the placeholder to `text` or `binary`."""
     import zstandard
 
@@ -69,7 +69,7 @@ def write_package(channel: Path, stage: Path, *, name: str, version: str, depend
         if mode := (prefixed or {}).get(relative):
             entry |= {"prefix_placeholder": PLACEHOLDER, "file_mode": mode}
         paths.append(entry)
-    index = {"name": name, "version": version, "build": build, "build_number": 0, "depends": depends, "constrains": constrains or [], "subdir": "noarch" if noarch else subdir, "timestamp": 1700000000000}
+    index = {"name": name, "version": version, "build": build, "build_number": build_number, "depends": depends, "constrains": constrains or [], "subdir": "noarch" if noarch else subdir, "timestamp": 1700000000000}
     index |= {"noarch": noarch} if noarch else {"arch": subdir.split("-")[1], "platform": subdir.split("-")[0]}
     info = {"index.json": index, "paths.json": {"paths": paths, "paths_version": 1}, "about.json": {}}
     if link:

@@ -118,7 +118,7 @@ def test_a_wrong_match_spec_and_a_wrong_backend_are_refused(cli, home, spec):
 
 def test_auto_takes_conda_for_a_python_that_only_a_channel_has(cli, home, spec, tmp_path):
     path = spec([], python=PYTHON)
-    environ = {"PATH": f"{BIN}:/usr/bin:/bin", "HOME": str(tmp_path), "PYENV_ROOT": str(tmp_path)}
+    environ = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PYENV_ROOT": str(tmp_path)}
     (exact,) = {version for version in subprocess.run([interpreters()[PYTHON] / "bin/python3", "-V"], capture_output=True, text=True).stdout.split() if version[0].isdigit()}
     write("c.yaml", path.read_text().replace(f"'{PYTHON}'", f"'=={exact}'"))
     done = cli("run", "c.yaml", "--", "python", "-V", env=environ)
@@ -256,7 +256,9 @@ def test_link_modes_are_kept_to(cli, home, spec):
         assert (module.stat().st_nlink > 1) == links, mode
 
 
-def test_verify_finds_damage_and_the_next_create_mends_it(cli, home, spec):
+def test_verify_finds_damage_and_the_next_create_mends_it(cli, home, spec, monkeypatch):
+    # Files are links into the downloads: what is damaged here must be nobody else's.
+    monkeypatch.setenv("ENVHARNESS_CACHE", str(home / "cache"))
     path = spec(["six", "binprefix"])
     cli("run", path, "--", "true", env={"ENVHARNESS_COMPILE": "never"}).ok()
     assert cli("store", "verify").ok()
@@ -309,17 +311,16 @@ SCRIPT = """
 import sys
 import envharness as eh
 
-spec = eh.EnvSpecBuilder().name("py").python("{python}").conda_channel("{channel}").conda_package("numpy=2.0").pip_package("six").build()
-
 def double(x):
     import numpy, six
-    return (numpy.__version__, six.moves.range(x)[-1] if x else None, numpy.arange(x).sum() * 2)
+    return (numpy.__version__, six.moves.range(x)[-1], int(numpy.arange(x).sum() * 2))
 
 if __name__ == "__main__":
+    spec = eh.EnvSpecBuilder().name("py").python("{python}").conda_channel("{channel}").conda_package("numpy=2.0").pip_package("six").build()
     with eh.create_context(spec) as ctx:
         assert ctx.id.startswith("conda-env-py-"), ctx.id
         version, last, total = ctx.call(double, 4)
-        assert (version, last, int(total)) == ("2.0.2", 3, 12)
+        assert (version, last, total) == ("2.0.2", 3, 12)
         code, logs = ctx.execute(["python", "-c", "import sys; print(sys.prefix)"])
         assert code == 0 and "/prefixes/" in logs
         ctx.run("python -c 'import numpy'")
@@ -335,3 +336,74 @@ def test_the_python_package_works_with_conda(script, home, channel):
         pytest.skip(f"activation needs Python {PYTHON}")
     done = script(SCRIPT.format(python=PYTHON, channel=channel.as_uri())).ok()
     assert done.out.split() == ["2.0.2", "True", "True"]
+
+
+def test_a_lock_of_a_machine_with_other_hardware_is_refused(cli, home, spec):
+    path = spec(["needs-cuda"])
+    cli("lock", path, env={"CONDA_OVERRIDE_CUDA": "12.4"}).ok()
+    refused = cli("run", path, "--frozen", "--", "true", env={"CONDA_OVERRIDE_CUDA": ""})
+    assert refused.code == 125 and "`needs-cuda` needs `__cuda >=12`" in refused.err
+    cli("run", path, "--frozen", "--", "true", env={"CONDA_OVERRIDE_CUDA": "12.4"}).ok()
+
+
+def test_a_cache_on_another_file_system_is_said(cli, home, spec):
+    if not Path("/dev/shm").is_dir() or os.stat("/dev/shm").st_dev == os.stat(home.parent).st_dev:
+        pytest.skip("there is no second file system here")
+    cache = Path(f"/dev/shm/envharness-{os.getpid()}")
+    try:
+        done = cli("run", spec(["six"]), "--", "python", "-c", "import six", env={"ENVHARNESS_CACHE": str(cache)}).ok()
+        assert "another file system" in done.err
+    finally:
+        shutil.rmtree(cache, ignore_errors=True)
+
+
+def test_exports_read_back_as_the_same_packages(cli, home, spec):
+    cli("lock", spec(["greet", "binprefix"])).ok()
+
+    def packages(lock: str) -> set[tuple[str, ...]]:
+        return set(re.findall(r'name = "([^"]+)"\nversion = "([^"]+)"\n(?:channel = .*\n)(?:subdir = .*\n)build = "([^"]+)"', Path(lock).read_text()))
+
+    first = packages("c.lock")
+    assert {name for name, *_ in first} == {"python", "greet", "binprefix"}
+    for form, file in (("environment.yml", "e/environment.yml"), ("explicit", "x/explicit.txt"), ("pixi.lock", "p/pixi.lock")):
+        Path(file).parent.mkdir()
+        cli("export", "c.yaml", "--format", form, "-o", file).ok()
+        cli("lock", file).ok()
+        (lock,) = Path(file).parent.glob("*.lock*") if form != "pixi.lock" else Path(file).parent.glob("pixi.lock.lock")
+        assert packages(str(lock)) == first, form
+        assert "hello from greet" in cli("run", file, "--", "greet").ok().out
+
+
+def test_pixi_lock_is_one_that_rattler_reads(cli, home, spec):
+    rattler = pytest.importorskip("rattler")
+    cli("lock", spec(["greet"])).ok()
+    cli("export", "c.yaml", "--format", "pixi.lock", "-o", "pixi.lock").ok()
+    lock = rattler.LockFile.from_path(Path("pixi.lock"))
+    environment = lock.default_environment()
+    (platform,) = environment.platforms()
+    assert {package.name for package in environment.packages(platform)} == {"python", "greet"}
+
+
+def test_a_pip_section_keeps_its_markers_and_hashes(cli, home, channel):
+    digest = "8abb2f1d86890a2dfb989f9a77cfcfd3e47c2a354b01111771326f8aa26e0254"
+    write(
+        "environment.yml",
+        f"""\
+        name: from-conda
+        channels: ['{channel.as_uri()}', nodefaults]
+        dependencies:
+          - python={PYTHON}
+          - greet=1.*
+          - pip
+          - pip:
+              - six==1.16.0 --hash=sha256:{digest}
+              - cowsay==6.1 ; python_version < '3.0'
+        """,
+    )
+    cli("lock", "environment.yml").ok()
+    (lock,) = Path().glob("environment*.lock")
+    text = lock.read_text()
+    assert text.count(digest) == 2 and 'name = "cowsay"' not in text and "nodefaults" not in text
+    assert cli("run", "environment.yml", "--", "python", "-c", "import six, greet; print(six.__version__)").ok().out == "1.16.0\n"
+    exported = cli("export", "environment.yml", "--format", "environment.yml").ok().out
+    assert f"six==1.16.0 --hash=sha256:{digest}" in exported

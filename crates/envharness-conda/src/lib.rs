@@ -31,7 +31,7 @@ pub use install::{InstallRequest, Linking, PackageReporter};
 pub use match_spec::{name_of, normalize, version_order};
 pub use package::Package;
 pub use solve::{Priority, Solution, SolveRequest};
-pub use virtual_packages::virtual_packages;
+pub use virtual_packages::{missing_virtual_packages, virtual_packages};
 
 /// What conda works with.
 #[derive(Debug, Clone, Default)]

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::str::FromStr as _;
 
-use rattler_conda_types::{GenericVirtualPackage, PackageName, Subdir, Version};
+use rattler_conda_types::{GenericVirtualPackage, Matches as _, PackageName, Subdir, Version};
 use rattler_virtual_packages::{VirtualPackageOverrides, VirtualPackages};
 
 use crate::CondaError;
+use crate::match_spec::parse;
+use crate::package::Package;
 
 /// The virtual packages of a platform, as `__glibc=2.36`: detected where it is this machine's, what conda assumes where it
 /// is another. `CONDA_OVERRIDE_*` count, and `overrides` before them; an empty version hides a package.
@@ -24,6 +26,34 @@ pub fn virtual_packages(platform: &str, overrides: &BTreeMap<String, String>) ->
         })
         .collect();
     out.sort();
+    Ok(out)
+}
+
+/// What packages ask of the machine and do not find, as `__cuda >=12`. A lock may have been made on another machine.
+///
+/// # Errors
+/// As [`virtual_packages`].
+pub fn missing_virtual_packages(
+    packages: &[Package],
+    platform: &str,
+    overrides: &BTreeMap<String, String>,
+) -> Result<Vec<(String, String)>, CondaError> {
+    let asked: Vec<(&str, &str)> = packages
+        .iter()
+        .flat_map(|package| package.depends.iter().map(|spec| (package.name.as_str(), spec.as_str())))
+        .filter(|(_, spec)| spec.starts_with("__"))
+        .collect();
+    if asked.is_empty() {
+        return Ok(Vec::new());
+    }
+    let machine = detect(subdir(platform)?, overrides)?;
+    let mut out = Vec::new();
+    for (package, text) in asked {
+        let spec = parse(text)?;
+        if !machine.iter().any(|found| spec.matches(found)) {
+            out.push((package.to_owned(), text.to_owned()));
+        }
+    }
     Ok(out)
 }
 

@@ -68,7 +68,8 @@ pub(crate) fn of_process(settings: &Settings, spec: &Spec, place: &Place<'_>) ->
         out.remove(name);
     }
     if place.is_conda {
-        out.insert("CONDA_DEFAULT_ENV".into(), spec.name.clone());
+        // As `conda activate PATH` sets it; uv takes another name for a base environment and refuses to install there.
+        out.insert("CONDA_DEFAULT_ENV".into(), prefix.clone());
         out.insert("CONDA_SHLVL".into(), "1".into());
     }
     out.extend(place.activation.set.iter().map(|(name, value)| (name.clone(), value.clone())));

@@ -98,7 +98,9 @@ impl<'a> Uv<'a> {
     /// A `pip` for a writable environment: uv's, with our downloads. Links would cross the overlay's border.
     pub fn pip_script(&self) -> String {
         let (program, cache) = (self.program.display(), self.cache.display());
-        format!("#!/bin/sh\nUV_CACHE_DIR='{cache}' UV_LINK_MODE=copy UV_NO_CONFIG=1 exec '{program}' pip \"$@\"\n")
+        format!(
+            "#!/bin/sh\nUV_CACHE_DIR='{cache}' UV_LINK_MODE=copy UV_NO_CONFIG=1 UV_BREAK_SYSTEM_PACKAGES=1 exec '{program}' pip \"$@\"\n"
+        )
     }
 
     /// The version and the path.

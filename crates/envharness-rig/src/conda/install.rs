@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use envharness_conda::{CondaError, InstallRequest, Linking, Package, PackageReporter};
+use envharness_conda::{CondaError, InstallRequest, Linking, Package, PackageReporter, missing_virtual_packages};
 use envharness_spec::{Lock, Platform, Spec, format_bytes};
 use envharness_store::Home;
 
@@ -31,12 +31,14 @@ pub(crate) fn install(
 ) -> Result<(), RigError> {
     let platform = Platform::current();
     let packages: Vec<Package> = lock.conda_packages_for(&platform).map(|(package, source)| package_of(package, source)).collect();
+    refuse_other_machine(&packages, &platform, spec)?;
     let base = base_of(spec);
     let linking = match settings.text("link_mode") {
         "copy" => Linking::Copy,
         "clone" => Linking::Reflink,
         _ => Linking::Hardlink,
     };
+    warn_of_copies(home, staged, linking, reporter);
     let request = InstallRequest {
         packages: &packages,
         platform: platform.as_str(),
@@ -61,6 +63,30 @@ pub(crate) fn install(
         reporter.event(&Event::Warning { message, hint: Some("set `link_scripts: true` in the spec to run them".into()) });
     }
     Ok(())
+}
+
+/// A lock that was made for a machine with other hardware is refused before anything is fetched.
+fn refuse_other_machine(packages: &[Package], platform: &Platform, spec: &Spec) -> Result<(), RigError> {
+    let missing = missing_virtual_packages(packages, platform.as_str(), &spec.virtual_packages)?;
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(RigError::Conda(CondaError::Unsolvable {
+        platform: platform.conda_name().to_owned(),
+        explanation: missing.iter().map(|(package, wanted)| format!("`{package}` needs `{wanted}`, which this machine has not")).collect(),
+        missing_virtual: missing.into_iter().map(|(_, wanted)| wanted).collect(),
+    }))
+}
+
+/// Links do not cross file systems: then files are copied, which takes space and time.
+fn warn_of_copies(home: &Home, staged: &Path, linking: Linking, reporter: &dyn Reporter) {
+    use std::os::unix::fs::MetadataExt as _;
+    let device = |path: &Path| path.ancestors().find_map(|folder| std::fs::metadata(folder).ok()).map(|metadata| metadata.dev());
+    if linking == Linking::Hardlink && device(home.cache()) != device(staged) {
+        let message = "the cache lies on another file system than the store, so packages are copied".to_owned();
+        let hint = Some("put ENVHARNESS_CACHE and ENVHARNESS_HOME on one file system".to_owned());
+        reporter.event(&Event::Warning { message, hint });
+    }
 }
 
 /// What made the work stop, in the rig's words.
