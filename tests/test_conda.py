@@ -6,10 +6,8 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -290,21 +288,6 @@ def test_many_processes_share_one_build(home, spec):
     assert {out for out, _ in outputs} == {"2.0.2\n"}, outputs
     assert sum("Installed" in err for _, err in outputs) == 1
     assert len(list((home / "prefixes").iterdir())) == 1
-
-
-def test_a_kill_at_any_time_leaves_nothing_broken(cli, home, spec):
-    path = spec(["six", "binprefix"])
-    cli("lock", path).ok()
-    argv = [str(BIN / "envharness"), "run", str(path), "--", "true"]
-    for delay in (0.02, 0.05, 0.1, 0.2, 0.3, 0.45, 0.6):
-        process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        time.sleep(delay)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-    assert cli("run", path, "--", "python", "-c", "import six; print(6)").ok().out == "6\n"
-    assert cli("store", "verify").ok()
-    cli("gc").ok()
-    assert not list((home / "tmp").iterdir())
 
 
 SCRIPT = """

@@ -292,7 +292,6 @@ def test_specs_without_a_file_keep_their_lock_in_the_store(home):
 
 
 @pytest.mark.parametrize("spec", [
-    {"name": "c", "deps": ["six"], "dependencies": None, "conda": ["cudatoolkit=11.8"]},
     {"name": "d", "image": "python:3.11"},
     {"name": "e", "backend": "podman"},
     {"name": "f", "deps": ["six"], "isolation": "strict"},
