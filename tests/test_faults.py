@@ -137,7 +137,7 @@ def test_a_kill_at_every_state_changing_call(command, cli, home, spec, step, tmp
 
 
 @pytest.mark.parametrize("error", ["ENOSPC", "EIO", "EDQUOT"])
-def test_a_failed_call_gives_a_clear_error_and_the_next_try_works(error, cli, home, spec):
+def test_a_failed_call_gives_a_clear_error_and_the_next_try_works(error, cli, home, spec, step):
     if shutil.which("strace") is None:
         pytest.skip("strace is not on this machine")
     for when in range(1, 40, max(1, step // 4)):

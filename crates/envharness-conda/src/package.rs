@@ -56,7 +56,7 @@ impl Package {
     pub(crate) fn of_record(record: &RepoDataRecord, channels: &Channels) -> Self {
         let package = &record.package_record;
         let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-        let purls = package.purls.iter().flatten().filter(|purl| purl.package_type().to_string() == "pypi");
+        let purls = package.purls.iter().flatten().filter(|purl| *purl.package_type() == "pypi");
         let mut pypi: Vec<String> = purls.map(|purl| normalized(purl.name())).collect();
         let mut out = Self {
             name: package.name.as_normalized().to_owned(),
