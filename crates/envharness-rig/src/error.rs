@@ -75,7 +75,7 @@ pub enum RigError {
     },
     /// conda's part failed.
     #[error(transparent)]
-    Conda(#[from] CondaError),
+    Conda(Box<CondaError>),
     /// No interpreter fits.
     #[error("no Python fits `{wanted}`")]
     NoPython {
@@ -202,6 +202,12 @@ pub enum RigError {
     },
 }
 
+impl From<CondaError> for RigError {
+    fn from(error: CondaError) -> Self {
+        Self::Conda(Box::new(error))
+    }
+}
+
 fn seconds(limit: &Duration) -> String {
     format!("{} s", limit.as_secs_f64())
 }
@@ -214,9 +220,12 @@ impl RigError {
             Self::LockFile { .. } | Self::StaleLock { .. } | Self::NoLock { .. } | Self::Unsolvable { .. } | Self::HostLacks { .. } => {
                 ErrorKind::Lock
             }
-            Self::Conda(CondaError::MatchSpec { .. } | CondaError::Channel { .. } | CondaError::VirtualPackage { .. }) => ErrorKind::Spec,
-            Self::Conda(CondaError::NoPackage { .. } | CondaError::Unsolvable { .. } | CondaError::Record { .. }) => ErrorKind::Lock,
-            Self::Conda(CondaError::Stopped) => ErrorKind::Interrupted,
+            Self::Conda(error) => match **error {
+                CondaError::MatchSpec { .. } | CondaError::Channel { .. } | CondaError::VirtualPackage { .. } => ErrorKind::Spec,
+                CondaError::NoPackage { .. } | CondaError::Unsolvable { .. } | CondaError::Record { .. } => ErrorKind::Lock,
+                CondaError::Stopped => ErrorKind::Interrupted,
+                _ => ErrorKind::Outside,
+            },
             Self::NotAvailable(_) => ErrorKind::NotAvailable,
             Self::Timeout { .. } => ErrorKind::Timeout,
             Self::Interrupted => ErrorKind::Interrupted,
@@ -224,7 +233,6 @@ impl RigError {
             Self::Context { .. } | Self::Secret { .. } | Self::Start { .. } | Self::View(_) => ErrorKind::Context,
             Self::Store(StoreError::NoContext(_) | StoreError::Ambiguous { .. } | StoreError::InUse(_)) => ErrorKind::Context,
             Self::Store(_)
-            | Self::Conda(_)
             | Self::Program { .. }
             | Self::NoProgram(_)
             | Self::Io { .. }

@@ -59,7 +59,7 @@ pub fn key(lock: &Lock, spec: &Spec, python: Base<'_>) -> String {
         json!([package.name, package.version, source, hashes])
     };
     let artifacts: Vec<serde_json::Value> = lock.packages_for(&platform).map(artifact).collect();
-    let document = match python {
+    let mut document = match python {
         Base::Machine(interpreter) => json!({
             "format": 1,
             "backend": "venv",
@@ -76,6 +76,8 @@ pub fn key(lock: &Lock, spec: &Spec, python: Base<'_>) -> String {
             "link_scripts": spec.link_scripts,
         }),
     };
+    // Another crate of the build may have JSON maps keep the order of insertion.
+    document.sort_all_objects();
     Digest::of(document.to_string()).hex()[..32].to_owned()
 }
 

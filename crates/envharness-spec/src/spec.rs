@@ -249,7 +249,7 @@ impl Spec {
         if self.tmp != TmpPolicy::Private {
             put("tmp", json!(self.tmp.as_str()));
         }
-        Json::Object(out)
+        sorted(out)
     }
 
     /// What a resolution depends on; a lock stays good while this is the same.
@@ -323,7 +323,7 @@ impl Spec {
 
     /// The digest of what a resolution depends on.
     pub fn resolution_digest(&self) -> Digest {
-        Digest::of(format!("envharness-inputs-1\n{}", Json::Object(self.resolution_inputs())))
+        Digest::of(format!("envharness-inputs-1\n{}", sorted(self.resolution_inputs())))
     }
 
     /// The spec as YAML in the file form; reading it gives the same digest.
@@ -350,6 +350,14 @@ impl Spec {
     pub fn direct_names(&self) -> BTreeSet<&str> {
         self.pip.iter().filter_map(|r| r.name.as_deref()).collect()
     }
+}
+
+/// An object with its keys in order at every depth: another crate of a build may have JSON maps keep the order of
+/// insertion, and a digest must not hang on that.
+fn sorted(map: Map<String, Json>) -> Json {
+    let mut value = Json::Object(map);
+    value.sort_all_objects();
+    value
 }
 
 fn forget_positions(node: &mut crate::source::Node) {

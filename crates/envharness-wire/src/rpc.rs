@@ -52,6 +52,7 @@ impl Call {
     ///
     /// # Errors
     /// The failure to answer, with the request's id where it has one.
+    #[allow(clippy::result_large_err, reason = "a JSON value is larger where another crate has maps keep their order")]
     pub fn parse(text: &str, pydantic: &str) -> Result<Self, (Value, Failure)> {
         let value: Value = match crate::json::scan(text) {
             Err(error) => return Err((Value::Null, Failure::new(PARSE_ERROR, format!("Parse error: {error}")))),

@@ -71,7 +71,7 @@ fn refuse_other_machine(packages: &[Package], platform: &Platform, spec: &Spec) 
     if missing.is_empty() {
         return Ok(());
     }
-    Err(RigError::Conda(CondaError::Unsolvable {
+    Err(RigError::from(CondaError::Unsolvable {
         platform: platform.conda_name().to_owned(),
         explanation: missing.iter().map(|(package, wanted)| format!("`{package}` needs `{wanted}`, which this machine has not")).collect(),
         missing_virtual: missing.into_iter().map(|(_, wanted)| wanted).collect(),
@@ -94,7 +94,7 @@ pub(crate) fn stopped(error: CondaError, reporter: &dyn Reporter, deadline: Dead
     match error {
         CondaError::Stopped if reporter.interrupted() => RigError::Interrupted,
         CondaError::Stopped => deadline.check(action, String::new).err().unwrap_or(RigError::Interrupted),
-        other => RigError::Conda(other),
+        other => RigError::from(other),
     }
 }
 

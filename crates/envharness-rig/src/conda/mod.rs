@@ -73,7 +73,7 @@ pub(crate) fn package_of(locked: &LockedPackage, source: &CondaSource) -> Packag
 pub(crate) fn locked_of(package: Package, via: Vec<String>) -> Result<LockedPackage, RigError> {
     let hash = package.sha256.as_deref().and_then(|hex| Digest::parse(&format!("sha256:{hex}")));
     let Some(sha256) = hash else {
-        return Err(RigError::Conda(envharness_conda::CondaError::Record {
+        return Err(RigError::from(envharness_conda::CondaError::Record {
             package: package.file,
             reason: format!("has no sha256 in the channel `{}`", package.channel),
         }));

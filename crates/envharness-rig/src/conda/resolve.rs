@@ -89,8 +89,8 @@ impl Resolver<'_> {
         for wanted in self.wanted_pythons(spec, old)? {
             match self.solve(spec, platform, wanted.spec, old, upgrade) {
                 Ok(solution) => return Ok((solution, wanted.reason)),
-                Err(error @ RigError::Conda(CondaError::Unsolvable { .. } | CondaError::NoPackage { .. })) => {
-                    first.get_or_insert(error);
+                Err(RigError::Conda(error)) if matches!(*error, CondaError::Unsolvable { .. } | CondaError::NoPackage { .. }) => {
+                    first.get_or_insert(RigError::Conda(error));
                 }
                 Err(error) => return Err(error),
             }
