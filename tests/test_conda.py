@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from channel import MINORS, OTHER_SUBDIR, PLACEHOLDER, Served, index, interpreters
+from channel import MINORS, OTHER_SUBDIR, PLACEHOLDER, SUBDIR, Served, index, interpreters, write_package
 from conftest import BIN, write
 
 PYTHON = MINORS[0]
@@ -390,3 +390,24 @@ def test_a_pip_section_keeps_its_markers_and_hashes(cli, home, channel):
     assert cli("run", "environment.yml", "--", "python", "-c", "import six, greet; print(six.__version__)").ok().out == "1.16.0\n"
     exported = cli("export", "environment.yml", "--format", "environment.yml").ok().out
     assert f"six==1.16.0 --hash=sha256:{digest}" in exported
+
+
+@pytest.mark.parametrize("name", ["../../../evil", "/tmp/evil", "a/../../evil"])
+def test_a_channel_cannot_write_outside_of_the_prefix(cli, home, spec, tmp_path, name):
+    """Repodata whose file names and builds are paths."""
+    mine, stage = tmp_path / "mine", tmp_path / "stage"
+    write(stage / "share/evil", "evil\n")
+    write_package(mine, stage, name="python", version=f"{PYTHON}.7", depends=["evil"])
+    package = write_package(mine, stage, name="evil", version="1.0", depends=[])
+    index(mine)
+    repodata = mine / SUBDIR / "repodata.json"
+    data = json.loads(repodata.read_text())
+    record = data["packages.conda"].pop(package.name)
+    data["packages.conda"][f"{name}-1.0-h0_0.conda"] = {**record, "build": "../../../h0_0"}
+    repodata.write_text(json.dumps(data))
+    for other in (mine / SUBDIR).glob("repodata*"):
+        if other != repodata:
+            other.unlink()
+    refused = cli("run", spec(["evil"], url=mine.as_uri()), "--", "true")
+    assert refused.code != 0 and "panicked" not in refused.err
+    assert not list((home / "prefixes").iterdir()) and not list(tmp_path.rglob("evil-1.0*/share"))
