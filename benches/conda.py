@@ -48,17 +48,19 @@ def theirs(code: str, *args: object) -> float:
 
 
 SOLVE = """
-import asyncio, sys, time, rattler
+import asyncio, os, sys, time, rattler
 start = time.perf_counter()
 asyncio.run(rattler.solve(sources=[sys.argv[1]], specs=sys.argv[2:], platforms=["linux-64", "noarch"], virtual_packages=rattler.VirtualPackage.detect()))
-print((time.perf_counter() - start) * 1000)
+print((time.perf_counter() - start) * 1000, flush=True)
+os._exit(0)  # its threads may crash the end of the interpreter
 """
 INSTALL = """
-import asyncio, sys, time, rattler
+import asyncio, os, sys, time, rattler
 records = asyncio.run(rattler.solve(sources=[sys.argv[1]], specs=sys.argv[4:], platforms=["linux-64", "noarch"], virtual_packages=rattler.VirtualPackage.detect()))
 start = time.perf_counter()
 asyncio.run(rattler.install(records, target_prefix=sys.argv[2], cache_dir=sys.argv[3], show_progress=False))
-print((time.perf_counter() - start) * 1000)
+print((time.perf_counter() - start) * 1000, flush=True)
+os._exit(0)  # its threads may crash the end of the interpreter
 """
 
 
