@@ -64,8 +64,8 @@ class LoopPort:
         """Something that is started with a port and a token, and its value."""
         self._next = token = self._next + 1
         self._futures[token] = future = asyncio.get_running_loop().create_future()
-        start(port=self._native, token=token)
         try:
+            start(port=self._native, token=token)
             return await future
         finally:
             self._futures.pop(token, None)
