@@ -63,7 +63,11 @@ def _proxy(address: str, wanted: str | None) -> str | None:
     """The proxy to use; the environment's where that is asked for."""
     if wanted != "auto":
         return wanted
-    parts = urlsplit(address if "://" in address else f"ws://{address}")
+    try:
+        parts = urlsplit(address if "://" in address else f"ws://{address}")
+    except ValueError:
+        # What is wrong with it is said where it is read.
+        return None
     if not parts.hostname or urllib.request.proxy_bypass(parts.hostname):
         return None
     proxies = urllib.request.getproxies()
