@@ -239,13 +239,14 @@ class Loop:
 
 @pytest.fixture(name="between")
 def between_fixture():
-    """Runs handlers of connections: ``between(handler, **options)`` is the port."""
+    """Runs handlers of connections: ``between(handler, **options)`` is the port; ``between.call`` calls in their thread."""
     loop, servers = Loop(), []
 
     def listen(handler: Any, **options: Any) -> int:
         servers.append(loop.run(asyncio.start_server(handler, "127.0.0.1", 0, **options)))
         return servers[-1].sockets[0].getsockname()[1]
 
+    listen.call = loop.loop.call_soon_threadsafe
     yield listen
     for server in servers:
         loop.loop.call_soon_threadsafe(server.close)
@@ -265,7 +266,11 @@ async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 
 async def join(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port: int) -> None:
     """Passes everything on to a port of this machine, and back."""
-    there = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        there = await asyncio.open_connection("127.0.0.1", port)
+    except OSError:
+        writer.close()
+        return
     try:
         await asyncio.gather(pump(reader, there[1]), pump(there[0], writer))
     finally:

@@ -400,7 +400,7 @@ def test_a_client_waits_for_a_free_session(serve, grounds):
 
 
 @pytest.mark.parametrize("name", ["v1", "openenv"])
-def test_a_killed_worker_costs_the_session_and_reset_begins_another(name, request):
+def test_a_killed_worker_costs_the_session_and_reset_begins_another(name, request, caplog):
     way = Way(name, request)
     with way.client() as env:
         env.reset()
@@ -413,6 +413,7 @@ def test_a_killed_worker_costs_the_session_and_reset_begins_another(name, reques
             env.step({"do": "look"})
         assert env.reset(seed=3).observation["note"] == "[]"
         assert env.step({"do": "pid"}).observation["value"] != first and env.is_connected
+    assert "a new session begins" in caplog.text
 
 
 def test_a_closed_client_is_not_used_again(way):

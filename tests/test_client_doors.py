@@ -81,6 +81,9 @@ def test_what_is_no_address_and_no_setting_at_all():
     for wrong in ({"connect_timeout": "x"}, {"max_message_size": "1M"}, {"token": 5}):
         with pytest.raises(TypeError):
             eh.GenericEnvClient("http://h", **wrong)
+    for settings in ({name: None for name in ("connect_timeout", "ping_interval", "max_message_size")}, {"headers": [("a", "b")]}):
+        with pytest.raises(eh.ConnectError):
+            eh.GenericEnvClient("unix:/none", **settings).sync().connect()
     # A secret in an address is not shown.
     with pytest.raises(eh.ConnectError) as caught:
         eh.GenericEnvClient("ftp://me:hidden@h")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import os
 import pickle
 import signal
@@ -15,8 +17,10 @@ from pathlib import Path
 import pytest
 from clients import (  # noqa: F401
     ACTIONS,
+    between_fixture,
     connections_of,
     grounds_fixture,
+    join,
     meadow_fixture,
     sessions_of,
     stock_fixture,
@@ -286,6 +290,80 @@ def test_many_sessions_share_a_connection(serve, grounds):
         assert all(other.reset(seed=1).observation["note"] == "[]" for other in others)
         until(lambda: (sessions_of(server), connections_of(server)) == (4, 4), "sessions")
     until(lambda: (sessions_of(server), connections_of(server)) == (0, 0), "their end")
+
+
+@pytest.mark.parametrize("name", ["v1", "openenv"])
+def test_a_client_that_is_dropped_ends_its_session(name, serve, grounds):
+    server = serve("meadow:app", *WITH, "--resume-timeout", "1h", cwd=grounds)
+    env = eh.GenericEnvClient(server, **WAYS[name][1]).sync()
+    env.reset()
+    children = [env.new_session() for _ in range(3)]
+    until(lambda: sessions_of(server) == 4, "sessions")
+    children.pop()
+    gc.collect()
+    until(lambda: sessions_of(server) == 3, "the end of one")
+    del env, children
+    gc.collect()
+    until(lambda: sessions_of(server) == 0, "the end of all")
+
+
+class Line:
+    """A way to a server that can be cut, and can lead to another."""
+
+    def __init__(self, port: int) -> None:
+        self.port, self.writers = port, []
+
+    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.writers.append(writer)
+        with contextlib.suppress(OSError):
+            await join(reader, writer, self.port)
+
+    def cut(self) -> None:
+        for writer in self.writers:
+            writer.transport.abort()
+        self.writers.clear()
+
+
+def test_a_broken_connection_loses_and_doubles_no_step(meadow, between, gate, caplog):
+    line = Line(meadow.port)
+    url = f"http://127.0.0.1:{between(line.handle)}"
+
+    async def play():
+        async with eh.GenericEnvClient(url) as env, eh.GenericEnvClient(url, protocol="openenv") as other:
+            await env.reset(seed=1)
+            await other.reset(seed=1)
+            step = asyncio.ensure_future(env.step(gate.step))
+            await asyncio.to_thread(gate.wait)
+            between.call(line.cut)
+            gate.open()
+            assert (await step).observation["note"] == "late" and (await env.step(LOOK)).observation["note"] == "look 0"
+            # OpenEnv's protocol has no way to come back.
+            with pytest.raises(eh.SessionLost):
+                await other.step(LOOK)
+            assert not other.is_connected and (await other.reset(seed=1)).observation["note"] == "[]"
+            told = (await env.state())["step_count"], env.reconnects
+            with caplog.at_level("INFO", "envharness.client"):
+                await env.reset()
+            return told
+
+    assert asyncio.run(play()) == (2, 1)
+    assert "nothing was lost" in caplog.text and "the last one was lost" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["v1", "openenv"])
+def test_a_killed_server_costs_the_session_and_another_takes_its_place(name, meadow, serve, grounds, between):
+    server = serve("meadow:app", *WITH, cwd=grounds)
+    line = Line(server.port)
+    url = f"http://127.0.0.1:{between(line.handle)}"
+    with eh.GenericEnvClient(url, reconnect_timeout=0.5, **WAYS[name][1]) as env:
+        env.reset()
+        server.kill()
+        with pytest.raises(eh.SessionLost):
+            env.step(LOOK)
+        with pytest.raises(eh.ClientError):
+            env.reset()
+        line.port = meadow.port
+        assert env.reset(seed=1).observation["note"] == "[]" and env.step(LOOK).observation["note"] == "look 0"
 
 
 def test_blocks_and_await_connect_and_end(way):

@@ -24,7 +24,7 @@ from envharness.client._codec import (
     reader,
     result_reader,
 )
-from envharness.client._endpoint import endpoint
+from envharness.client._endpoint import DEFAULTS, endpoint
 from envharness.client._ports import port
 from envharness.client._result import StepResult
 
@@ -180,7 +180,8 @@ class _Base(Generic[ActT, ObsT, StateT]):
 
     def _opening(self) -> tuple[str, float, float | None]:
         wait = self._given["wait"]
-        return self._options, self._given["settings"].get("connect_timeout", 10.0) + (self._timeout or 60.0), wait
+        connecting = self._given["settings"].get("connect_timeout") or DEFAULTS["connect_timeout"]
+        return self._options, connecting + (self._timeout or 60.0), wait
 
     @staticmethod
     def _contract_of(answer: tuple[int, bytes]) -> dict[str, Any]:
