@@ -79,10 +79,18 @@ pub enum ClientError {
 impl ClientError {
     /// From the `data` of an error message.
     pub(crate) fn of_data(data: &[u8]) -> Self {
-        let told: serde_json::Value = serde_json::from_slice(data).unwrap_or_default();
+        let mut told: serde_json::Value = serde_json::from_slice(data).unwrap_or_default();
+        let mut text = String::from_utf8_lossy(data).into_owned();
+        // Whoever reads it relies on an object, and on a list of objects in it.
+        let errors =
+            told.get("errors").is_none_or(|errors| errors.as_array().is_some_and(|errors| errors.iter().all(serde_json::Value::is_object)));
+        if !told.is_object() || !errors {
+            told.as_object_mut().map(|told| told.remove("errors"));
+            text = if told.is_object() { told.to_string() } else { "{}".to_owned() };
+        }
         let code = told["code"].as_str().unwrap_or("UNKNOWN").to_owned();
         let message = told["message"].as_str().unwrap_or("the server told no reason").to_owned();
-        Self::Server { code, message, data: String::from_utf8_lossy(data).into_owned() }
+        Self::Server { code, message, data: text }
     }
 
     /// From the number of a code and the `data`.

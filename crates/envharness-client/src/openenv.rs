@@ -16,7 +16,7 @@ use crate::address::Address;
 use crate::call::{Alarm, Answer, Ask, Deliveries, Limit, Sink, deliver};
 use crate::error::ClientError;
 use crate::settings::Settings;
-use crate::socket::Socket;
+use crate::socket::{Socket, broken};
 
 /// Calls that may be unanswered at once.
 const MOST_WAITING: usize = 64;
@@ -216,7 +216,7 @@ async fn read(shared: &Shared, source: &mut SplitStream<WebSocketStream<Socket>>
     loop {
         let message = match source.next().await {
             Some(Ok(message)) => message,
-            Some(Err(error)) => return Err(lost(error)),
+            Some(Err(error)) => return Err(broken(error)),
             None => return Err(lost("the server closed the connection")),
         };
         let mut state = shared.locked();

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use envharness_wire::v1::{Encoding, Op};
@@ -91,6 +91,8 @@ type Key = (Address, Settings);
 struct Known {
     trunk: Weak<Trunk>,
     is_openenv: bool,
+    /// The last connection that could not be made, and when that was.
+    failed: Option<(Instant, ClientError)>,
 }
 
 static KNOWN: LazyLock<Mutex<HashMap<Key, Arc<tokio::sync::Mutex<Known>>>>> = LazyLock::new(Mutex::default);
@@ -139,12 +141,20 @@ pub async fn open(address: Address, settings: Settings, opening: Opening) -> Res
     if settings.speech != Speech::OpenEnv && opening.query.is_none() {
         let key = (address.clone(), settings.clone());
         let known = known(&key);
+        let began = Instant::now();
         let mut held = known.lock().await;
+        if let Some((at, error)) = &held.failed
+            && *at >= began
+        {
+            // Those that waited for the same connection do not try one after the other.
+            return Err(error.clone());
+        }
         if !held.is_openenv {
             let trunk = match held.trunk.upgrade().filter(|trunk| trunk.is_open()) {
                 Some(trunk) => trunk,
                 None => {
-                    let (stream, v1) = handshake::open(&address, &settings, "/ws").await?;
+                    let opened = handshake::open(&address, &settings, "/ws").await;
+                    let (stream, v1) = opened.inspect_err(|error| held.failed = Some((Instant::now(), error.clone())))?;
                     if !v1 {
                         held.is_openenv = true;
                         drop(held);
@@ -252,6 +262,14 @@ async fn limited<T>(work: impl Future<Output = Result<T, ClientError>>, timeout:
         Ok(result) => result,
         Err(_) => Err(ClientError::TimedOut { seconds: timeout.as_secs_f64() }),
     }
+}
+
+/// The thread of the sockets, for a server of this process whose clients are here: nothing passes from thread to thread.
+///
+/// # Errors
+/// No thread can be started.
+pub fn threads() -> std::io::Result<tokio::runtime::Handle> {
+    runtime::handle()
 }
 
 /// Starts work on the thread of the sockets; what comes of it goes to `done`.

@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, Empty};
+use http_body_util::Empty;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
@@ -166,6 +166,6 @@ async fn through(proxy: &str, host: &str, port: u16) -> Result<TcpStream, String
     let upgraded = hyper::upgrade::on(&mut response).await.map_err(|error| failed(error.to_string()))?;
     let parts = upgraded.downcast::<TokioIo<TcpStream>>().map_err(|_| failed("it cannot be passed on".to_owned()))?;
     // The server does not speak first, in TLS or HTTP.
-    let _ = response.into_body().frame();
+    drop(response.into_body());
     Ok(parts.io.into_inner())
 }

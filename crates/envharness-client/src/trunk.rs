@@ -1,6 +1,7 @@
 //! A connection of `envharness.v1` that carries many sessions, and is made again when it breaks.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -18,10 +19,14 @@ use crate::error::ClientError;
 use crate::handshake;
 use crate::seats::{Entry, SeatState, Seats, is_answer};
 use crate::settings::Settings;
-use crate::socket::Socket;
+use crate::socket::{Socket, broken};
 
 /// Waits between attempts to connect again: from the first, doubled, to the last.
 const BACK_OFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(2));
+/// A connection that lived this long was worth making.
+const WORTH: Duration = Duration::from_secs(1);
+/// Without sessions, connections that may break one after the other before what waits is told.
+const IN_VAIN: u32 = 5;
 /// How often sessions that wait for room are asked for again.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
@@ -34,6 +39,8 @@ struct Plain {
     payload: Bytes,
     sink: Sink,
     limit: Option<Limit>,
+    /// The session's key, where it is the end of one.
+    key: Option<String>,
     /// It waits for room until then.
     room: Option<Instant>,
     parked: bool,
@@ -59,6 +66,25 @@ struct Shared {
     look: Notify,
     address: Address,
     settings: Settings,
+}
+
+impl State {
+    /// Whether a call waits for its answer.
+    fn waits(&self) -> bool {
+        !self.plain.is_empty() || self.seats.by_number.values().any(SeatState::is_waiting)
+    }
+
+    /// When the next call's time is over.
+    fn next_limit(&self) -> Option<Instant> {
+        let plain = self.plain.values().filter_map(|plain| plain.limit.map(|limit| limit.until)).min();
+        [self.seats.alarm.at(), plain].into_iter().flatten().min()
+    }
+
+    /// Sessions end by `lost`, requests without a session fail by `failed`.
+    fn end(&mut self, lost: &ClientError, failed: &ClientError, deliveries: &mut Deliveries) {
+        self.seats.by_number.values_mut().for_each(|seat| seat.end(lost, deliveries));
+        deliveries.extend(self.plain.drain().map(|(_, plain)| (plain.sink, Err(failed.clone()))));
+    }
 }
 
 impl Shared {
@@ -131,21 +157,24 @@ impl Trunk {
         self.shared.locked().hello.to_string()
     }
 
-    /// A request without a session: its answer is for the sink. `room` is how long it may wait for a free session.
-    fn ask_plain(&self, header: Header, payload: Bytes, timeout: Option<Duration>, room: Option<Duration>, sink: Sink) {
-        let limit = Limit::of(timeout);
+    /// A request without a place in a session: its answer is for the sink.
+    fn ask_plain(&self, op: Op, payload: Bytes, timeout: Duration, sink: Sink) {
+        let header = Header { op: op as u8, ..Header::default() };
+        self.begin(Plain { header, payload, sink, limit: Limit::of(Some(timeout)), key: None, room: None, parked: false });
+    }
+
+    fn begin(&self, plain: Plain) {
         let mut state = self.shared.locked();
         if state.closing {
             drop(state);
-            return sink.put(Err(ClientError::Closed));
+            return plain.sink.put(Err(ClientError::Closed));
         }
         let request = state.seats.request();
-        let header = Header { request, ..header };
+        let header = Header { request, ..plain.header };
         if state.seats.up {
-            state.seats.push(header, &payload);
+            state.seats.push(header, &plain.payload);
         }
-        let room = room.and_then(|room| Instant::now().checked_add(room));
-        state.plain.insert(request, Plain { header, payload, sink, limit, room, parked: false });
+        state.plain.insert(request, Plain { header, ..plain });
         drop(state);
         self.shared.write.notify_one();
         self.shared.look.notify_one();
@@ -165,27 +194,29 @@ impl Trunk {
             let opened = outcome.map(|answer| (settle(&shared, &key, &answer), answer));
             let _ = sender.send(opened);
         }));
-        self.ask_plain(
-            Header { op: Op::Open as u8, ..Header::default() },
-            text,
-            Some(timeout.saturating_add(room.unwrap_or_default())),
-            room,
+        self.begin(Plain {
+            header: Header { op: Op::Open as u8, ..Header::default() },
+            payload: text,
             sink,
-        );
-        let (number, answer) = receiver.await.map_err(|_| ClientError::Closed)??;
+            limit: Limit::of(Some(timeout.saturating_add(room.unwrap_or_default()))),
+            key: None,
+            room: room.and_then(|room| Instant::now().checked_add(room)),
+            parked: false,
+        });
+        let ((number, serial), answer) = receiver.await.map_err(|_| ClientError::Closed)??;
         let told: Value = serde_json::from_slice(&answer.payload).unwrap_or_default();
         let text = |key: &str| told[key].as_str().unwrap_or_default().to_owned();
         if number == 0 {
             return Err(ClientError::Protocol { reason: "the answer to an opening names no session".to_owned() });
         }
-        Ok(Seat { trunk: self.clone(), number, session_id: text("session_id"), digest: text("digest") })
+        Ok(Seat { trunk: self.clone(), number, serial, session_id: text("session_id"), digest: text("digest") })
     }
 
     /// The contract that the server serves, as JSON text.
     pub(crate) async fn contract(&self, timeout: Duration) -> Result<Bytes, ClientError> {
         let (sender, receiver) = tokio::sync::oneshot::channel();
         let sink = Sink::Caller(Box::new(move |outcome: Outcome| drop(sender.send(outcome))));
-        self.ask_plain(Header { op: Op::Contract as u8, ..Header::default() }, Bytes::new(), Some(timeout), None, sink);
+        self.ask_plain(Op::Contract, Bytes::new(), timeout, sink);
         Ok(receiver.await.map_err(|_| ClientError::Closed)??.payload)
     }
 
@@ -193,7 +224,7 @@ impl Trunk {
     pub(crate) async fn info(&self, timeout: Duration) -> Result<Bytes, ClientError> {
         let (sender, receiver) = tokio::sync::oneshot::channel();
         let sink = Sink::Caller(Box::new(move |outcome: Outcome| drop(sender.send(outcome))));
-        self.ask_plain(Header { op: Op::Info as u8, ..Header::default() }, Bytes::new(), Some(timeout), None, sink);
+        self.ask_plain(Op::Info, Bytes::new(), timeout, sink);
         Ok(receiver.await.map_err(|_| ClientError::Closed)??.payload)
     }
 
@@ -214,14 +245,14 @@ impl Trunk {
 }
 
 /// A session is there: from now on it is taken over when the connection was made again.
-fn settle(shared: &Shared, key: &str, answer: &Answer) -> u32 {
+fn settle(shared: &Shared, key: &str, answer: &Answer) -> (u32, u64) {
     let told: Value = serde_json::from_slice(&answer.payload).unwrap_or_default();
     let number = told["session"].as_u64().and_then(|number| u32::try_from(number).ok()).unwrap_or(0);
     let contract = told["contract"].as_u64().and_then(|number| u16::try_from(number).ok()).unwrap_or(0);
-    if number != 0 {
-        shared.locked().seats.by_number.insert(number, SeatState::new(key.to_owned(), contract));
-    }
-    number
+    let mut deliveries = Deliveries::new();
+    let serial = if number == 0 { 0 } else { shared.locked().seats.insert(number, key.to_owned(), contract, &mut deliveries) };
+    deliver(deliveries);
+    (number, serial)
 }
 
 /// A session of a trunk. Dropping it ends the session.
@@ -229,6 +260,7 @@ fn settle(shared: &Shared, key: &str, answer: &Answer) -> u32 {
 pub struct Seat {
     trunk: Arc<Trunk>,
     number: u32,
+    serial: u64,
     /// Its id on the server.
     pub session_id: String,
     /// The digest of its contract.
@@ -246,10 +278,16 @@ impl Seat {
         self.number
     }
 
+    /// Its number in this process, which no other has.
+    pub fn serial(&self) -> u64 {
+        self.serial
+    }
+
     /// Sends a request; the ticket is for [`Seat::cancel`].
     pub fn ask(&self, ask: &Ask, sink: Sink) -> u64 {
         let shared = &self.trunk.shared;
-        let asked = shared.locked().seats.ask(self.number, ask.op, ask.encoding, ask.payload.clone(), Limit::of(ask.timeout), sink);
+        let place = (self.number, self.serial);
+        let asked = shared.locked().seats.ask(place, ask.op, ask.encoding, ask.payload.clone(), Limit::of(ask.timeout), sink);
         match asked {
             Ok((sequence, look)) => {
                 self.trunk.wake(look);
@@ -264,7 +302,8 @@ impl Seat {
 
     /// The caller of a ticket does not wait any more. A request that has not begun is not carried out.
     pub fn cancel(&self, ticket: u64) {
-        let sink = u32::try_from(ticket).ok().and_then(|sequence| self.trunk.shared.locked().seats.cancel(self.number, sequence));
+        let sink =
+            u32::try_from(ticket).ok().and_then(|sequence| self.trunk.shared.locked().seats.cancel(self.number, self.serial, sequence));
         self.trunk.wake(false);
         if let Some(sink) = sink {
             sink.put(Err(ClientError::Cancelled));
@@ -273,23 +312,22 @@ impl Seat {
 
     /// Why it cannot be used any more.
     pub fn fate(&self) -> Option<ClientError> {
-        match self.trunk.shared.locked().seats.by_number.get(&self.number) {
-            Some(seat) => seat.fate.clone(),
-            None => Some(ClientError::Closed),
-        }
+        self.trunk.shared.locked().seats.fate(self.number, self.serial)
     }
 
     /// Ends it; the sink learns when the server has heard.
     pub fn close(&self, sink: Sink, timeout: Duration) {
         let mut deliveries = Deliveries::new();
-        let known = self.trunk.shared.locked().seats.by_number.remove(&self.number);
+        let known = self.trunk.shared.locked().seats.remove(self.number, self.serial);
         match known {
-            Some(mut seat) => {
+            // What the server does not know any more has a number that another may have by now.
+            Some(mut seat) if !matches!(seat.fate, Some(ClientError::Lost { .. })) => {
                 seat.end(&ClientError::Closed, &mut deliveries);
                 let header = Header { op: Op::Close as u8, session: self.number, ..Header::default() };
-                self.trunk.ask_plain(header, Bytes::new(), Some(timeout), None, sink);
+                let (payload, limit) = (Bytes::new(), Limit::of(Some(timeout)));
+                self.trunk.begin(Plain { header, payload, sink, limit, key: Some(seat.key), room: None, parked: false });
             }
-            None => deliveries.push((sink, Ok(Answer::default()))),
+            _ => deliveries.push((sink, Ok(Answer::default()))),
         }
         deliver(deliveries);
     }
@@ -309,19 +347,49 @@ enum Break {
     Broken(ClientError),
 }
 
+/// What has gone wrong since a call was answered last.
+#[derive(Debug, Default)]
+struct Trouble {
+    since: Option<Instant>,
+    pause: Duration,
+    /// Connections that broke.
+    breaks: u32,
+    last: Option<ClientError>,
+}
+
 /// Keeps the connection as long as somebody holds it.
 async fn live(shared: Arc<Shared>, stream: Stream) {
     let mut stream = Some(stream);
+    let mut trouble = Trouble::default();
     loop {
         if let Some(stream) = stream.take() {
+            let began = Instant::now();
             let end = carry(&shared, stream).await;
-            shared.locked().seats.up = false;
+            let (answered, waits) = {
+                let mut state = shared.locked();
+                state.seats.up = false;
+                (std::mem::take(&mut state.seats.answered), state.waits())
+            };
             match end {
                 Break::Closing => return finish(&shared, &ClientError::Closed),
-                Break::Broken(error) => tracing::debug!(server = %shared.address, "the connection broke: {error}"),
+                Break::Broken(error) => {
+                    tracing::debug!(server = %shared.address, "the connection broke: {error}");
+                    if answered || !waits {
+                        trouble = Trouble {
+                            pause: if began.elapsed() < WORTH && !answered { trouble.pause } else { Duration::ZERO },
+                            ..Trouble::default()
+                        };
+                    }
+                    trouble.breaks += 1;
+                    if let ClientError::Protocol { .. } = error {
+                        // The same would come again.
+                        give_up(&shared, &error, &error);
+                    }
+                    trouble.last = Some(error);
+                }
             }
         }
-        match again(&shared).await {
+        match again(&shared, &mut trouble).await {
             Some(fresh) => stream = Some(fresh),
             None => return finish(&shared, &ClientError::Closed),
         }
@@ -329,9 +397,7 @@ async fn live(shared: Arc<Shared>, stream: Stream) {
 }
 
 /// Connects again, as soon as there is something to connect for. None: it is closed.
-async fn again(shared: &Shared) -> Option<Stream> {
-    let began = Instant::now();
-    let mut pause = BACK_OFF.0;
+async fn again(shared: &Shared, trouble: &mut Trouble) -> Option<Stream> {
     loop {
         let (wanted, has_seats, window) = {
             let state = shared.locked();
@@ -343,32 +409,79 @@ async fn again(shared: &Shared) -> Option<Stream> {
             (has_seats || !state.plain.is_empty(), has_seats, Duration::try_from_secs_f64(window).unwrap_or_default())
         };
         if !wanted {
+            *trouble = Trouble::default();
             shared.write.notified().await;
             continue;
         }
-        let error = match handshake::open(&shared.address, &shared.settings, "/ws").await {
-            Ok((stream, true)) => return Some(stream),
-            Ok((_, false)) => ClientError::Protocol { reason: "it does not speak envharness.v1 any more".to_owned() },
-            Err(error) => error,
-        };
+        let began = *trouble.since.get_or_insert_with(Instant::now);
         let window = window.min(shared.settings.reconnect_timeout);
-        if !has_seats || began.elapsed() + pause > window {
-            let lost = ClientError::Lost { reason: error.to_string() };
-            let mut deliveries = Deliveries::new();
-            {
-                let mut state = shared.locked();
-                state.seats.by_number.values_mut().for_each(|seat| seat.end(&lost, &mut deliveries));
+        if let Some(error) = &trouble.last {
+            let refused = matches!(error, ClientError::Connect { .. } | ClientError::NotAvailable(_) | ClientError::Contract { .. });
+            let vain = if has_seats { began.elapsed() + trouble.pause > window } else { refused || trouble.breaks >= IN_VAIN };
+            if vain {
+                let lost = ClientError::Lost { reason: error.to_string() };
+                let failed = match error {
+                    ClientError::Lost { reason } => {
+                        ClientError::Connect { address: shared.address.to_string(), reason: reason.clone(), hint: None }
+                    }
+                    error => error.clone(),
+                };
                 // A session that was not there yet was only not reached.
-                deliveries.extend(state.plain.drain().map(|(_, plain)| (plain.sink, Err(error.clone()))));
+                give_up(shared, &lost, &failed);
+                *trouble = Trouble::default();
+                continue;
             }
-            deliver(deliveries);
+        }
+        let attempt = async {
+            tokio::time::sleep(trouble.pause).await;
+            handshake::open(&shared.address, &shared.settings, "/ws").await
+        };
+        let opened = tokio::select! {
+            opened = attempt => opened,
+            never = alarms(shared) => match never {},
+            () = closed(shared) => return None,
+        };
+        trouble.pause = (trouble.pause * 2).clamp(BACK_OFF.0, BACK_OFF.1);
+        trouble.last = Some(match opened {
+            Ok((stream, true)) => return Some(stream),
+            Ok((_, false)) => ClientError::NotAvailable(format!("{} does not speak envharness.v1 any more", shared.address)),
+            Err(error) => error,
+        });
+    }
+}
+
+/// Waits until it is to be closed.
+async fn closed(shared: &Shared) {
+    while !shared.locked().closing {
+        shared.write.notified().await;
+    }
+}
+
+/// Tells the limits of calls while there is no connection.
+async fn alarms(shared: &Shared) -> Infallible {
+    loop {
+        let next = shared.locked().next_limit();
+        let ring = async {
+            match next {
+                Some(next) => tokio::time::sleep_until(next.into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = ring => {}
+            () = shared.look.notified() => continue,
         }
         let mut deliveries = Deliveries::new();
         expire(&mut shared.locked(), &mut deliveries);
         deliver(deliveries);
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(BACK_OFF.1);
     }
+}
+
+/// All sessions end, and what waits is told.
+fn give_up(shared: &Shared, lost: &ClientError, failed: &ClientError) {
+    let mut deliveries = Deliveries::new();
+    shared.locked().end(lost, failed, &mut deliveries);
+    deliver(deliveries);
 }
 
 fn finish(shared: &Shared, error: &ClientError) {
@@ -376,8 +489,7 @@ fn finish(shared: &Shared, error: &ClientError) {
     {
         let mut state = shared.locked();
         state.closed = true;
-        state.seats.by_number.values_mut().for_each(|seat| seat.end(error, &mut deliveries));
-        deliveries.extend(state.plain.drain().map(|(_, plain)| (plain.sink, Err(error.clone()))));
+        state.end(error, error, &mut deliveries);
     }
     deliver(deliveries);
 }
@@ -385,6 +497,7 @@ fn finish(shared: &Shared, error: &ClientError) {
 /// Carries one connection to its end.
 async fn carry(shared: &Shared, stream: Stream) -> Break {
     let (mut sink, mut source) = stream.split();
+    shared.locked().heard = Instant::now();
     let end = {
         let reading = read(shared, &mut source);
         let writing = write(shared, &mut sink);
@@ -409,11 +522,15 @@ fn lost(reason: impl ToString) -> ClientError {
     ClientError::Lost { reason: reason.to_string() }
 }
 
+fn wrong(reason: impl ToString) -> ClientError {
+    ClientError::Protocol { reason: reason.to_string() }
+}
+
 async fn read(shared: &Shared, source: &mut SplitStream<Stream>) -> ClientError {
     loop {
         let message = match source.next().await {
             Some(Ok(message)) => message,
-            Some(Err(error)) => return lost(error),
+            Some(Err(error)) => return broken(error),
             None => return lost("the server closed the connection"),
         };
         if message.is_binary() {
@@ -423,6 +540,8 @@ async fn read(shared: &Shared, source: &mut SplitStream<Stream>) -> ClientError 
             }
         } else if let Some((code, reason)) = message.as_close() {
             return lost(format!("the server closed the connection: {} {reason}", u16::from(code)));
+        } else if message.is_text() {
+            return wrong("a text came where frames were to come");
         } else {
             shared.locked().heard = Instant::now();
         }
@@ -448,18 +567,19 @@ fn take_in(shared: &Shared, message: &Bytes) -> Result<(), ClientError> {
 
 fn take_frames(state: &mut State, message: &Bytes, deliveries: &mut Deliveries) -> Result<(), ClientError> {
     for frame in frames(message) {
-        let (header, at) = frame.map_err(|torn| ClientError::Protocol { reason: torn.to_string() })?;
+        let (header, at) = frame.map_err(wrong)?;
         let Some(op) = Op::from_byte(header.op) else { continue };
         let payload = message.slice(at);
         match (op, is_answer(&header)) {
-            (Op::Hello, false) => greeted(state, &payload),
+            (Op::Hello, false) => greeted(state, &payload)?,
+            (_, true) if !state.seats.up => return Err(wrong("an answer came before the first words")),
             (Op::Event, false) => event(state, &payload, deliveries),
             (Op::StepMany | Op::ResetMany, true) if header.session == 0 && header.status == 0 => {
                 state.seats.answered_many(&header, &payload, deliveries)?;
             }
             (Op::StepMany | Op::ResetMany, true) if header.session == 0 => state.seats.refused_many(&header, &payload, deliveries),
-            (Op::StepMany | Op::ResetMany, true) => state.seats.answered(&header, payload, deliveries),
-            (op, true) if op.is_sequenced() => state.seats.answered(&header, payload, deliveries),
+            (Op::StepMany | Op::ResetMany, true) => state.seats.answered(&header, payload, deliveries)?,
+            (op, true) if op.is_sequenced() => state.seats.answered(&header, payload, deliveries)?,
             (Op::Attach, true) => {
                 if header.status != 0
                     && let Some(seat) = state.seats.by_number.get_mut(&header.session)
@@ -470,10 +590,15 @@ fn take_frames(state: &mut State, message: &Bytes, deliveries: &mut Deliveries) 
             (Op::Open, true) if header.status != 0 => refused_opening(state, &header, payload, deliveries),
             (_, true) => {
                 if let Some(plain) = state.plain.remove(&header.request) {
+                    state.seats.answered = true;
                     let answer = Answer { flags: header.flags & !ANSWER, payload, ..Answer::default() };
                     let failed = header.status != 0;
                     deliveries
                         .push((plain.sink, if failed { Err(ClientError::of_status(header.status, &answer.payload)) } else { Ok(answer) }));
+                } else if op == Op::Open && !state.seats.by_number.contains_key(&header.session) {
+                    // Whoever asked for it waits no more.
+                    let request = state.seats.request();
+                    state.seats.push(Header { op: Op::Close as u8, session: header.session, request, ..Header::default() }, b"");
                 }
             }
             _ => {}
@@ -483,9 +608,13 @@ fn take_frames(state: &mut State, message: &Bytes, deliveries: &mut Deliveries) 
 }
 
 /// The first words: what is unanswered is asked now, sessions are taken over before.
-fn greeted(state: &mut State, payload: &Bytes) {
+fn greeted(state: &mut State, payload: &Bytes) -> Result<(), ClientError> {
     let first = state.hello.is_null();
-    state.hello = serde_json::from_slice(payload).unwrap_or_default();
+    let hello: Value = serde_json::from_slice(payload).unwrap_or_default();
+    if state.seats.up || !hello.is_object() {
+        return Err(wrong("its first words are none"));
+    }
+    state.hello = hello;
     state.draining = state.hello["draining"].as_bool().unwrap_or(false);
     state.seats.up = true;
     if !first {
@@ -496,16 +625,25 @@ fn greeted(state: &mut State, payload: &Bytes) {
     let sessions: Vec<(u32, String)> =
         state.seats.by_number.iter().filter(|(_, seat)| seat.fate.is_none()).map(|(number, seat)| (*number, seat.key.clone())).collect();
     for (session, key) in sessions {
-        let request = state.seats.request();
-        let header = Header { op: Op::Attach as u8, session, request, ..Header::default() };
-        let payload = serde_json::json!({"key": key}).to_string();
-        state.seats.push(header, payload.as_bytes());
+        attach(state, session, &key);
         state.seats.resend(session);
     }
-    let plain: Vec<(Header, Bytes)> = state.plain.values().map(|plain| (plain.header, plain.payload.clone())).collect();
-    for (header, payload) in plain {
+    // Ends before openings, whose sessions may get the same numbers. Only who holds a session can end it.
+    let mut plain: Vec<_> = state.plain.values().map(|plain| (plain.key.clone(), plain.header, plain.payload.clone())).collect();
+    plain.sort_by_key(|(key, header, _)| (key.is_none(), header.request));
+    for (key, header, payload) in plain {
+        if let Some(key) = key {
+            attach(state, header.session, &key);
+        }
         state.seats.push(header, &payload);
     }
+    Ok(())
+}
+
+fn attach(state: &mut State, session: u32, key: &str) {
+    let request = state.seats.request();
+    let header = Header { op: Op::Attach as u8, session, request, ..Header::default() };
+    state.seats.push(header, serde_json::json!({"key": key}).to_string().as_bytes());
 }
 
 fn refused_opening(state: &mut State, header: &Header, payload: Bytes, deliveries: &mut Deliveries) {
@@ -516,9 +654,11 @@ fn refused_opening(state: &mut State, header: &Header, payload: Bytes, deliverie
         && plain.room.is_some_and(|until| Instant::now() < until)
     {
         plain.parked = true;
+        state.seats.answered = true;
         return;
     }
     if let Some(plain) = state.plain.remove(&header.request) {
+        state.seats.answered = true;
         deliveries.push((plain.sink, Err(error)));
     }
 }
@@ -595,17 +735,15 @@ fn expire(state: &mut State, deliveries: &mut Deliveries) {
 async fn watch(shared: &Shared) -> ClientError {
     let settings = &shared.settings;
     loop {
-        let (alarm, plain, parked, heard) = {
+        let (limit, parked, heard) = {
             let state = shared.locked();
-            let plain = state.plain.values().filter_map(|plain| plain.limit.map(|limit| limit.until)).min();
-            let parked = state.plain.values().any(|plain| plain.parked);
-            (state.seats.alarm.at(), plain, parked, state.heard)
+            (state.next_limit(), state.plain.values().any(|plain| plain.parked), state.heard)
         };
         let silence = heard + settings.ping_interval;
         let dead = silence + settings.ping_timeout;
         let now = Instant::now();
         let ask = parked.then(|| now + ASK_AGAIN);
-        let next = [alarm, plain, ask, Some(if now < silence { silence } else { dead })].into_iter().flatten().min().unwrap_or(dead);
+        let next = [limit, ask, Some(if now < silence { silence } else { dead })].into_iter().flatten().min().unwrap_or(dead);
         tokio::select! {
             () = tokio::time::sleep_until(next.into()) => {}
             () = shared.look.notified() => continue,

@@ -102,7 +102,7 @@ impl Vector {
                         }
                         last = Some(at);
                     }
-                    pending.push(Entry { session: seat.number(), payload, sink });
+                    pending.push(Entry { session: seat.number(), serial: seat.serial(), payload, sink });
                 }
                 Some(session) => {
                     session.ask(&Ask { op, encoding, payload, timeout }, sink);
