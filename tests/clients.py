@@ -182,7 +182,8 @@ def grounds_fixture(tmp_path_factory) -> Path:
 @pytest.fixture(name="meadow", scope="module")
 def meadow_fixture(grounds, tmp_path_factory):
     """Our server of the meadow."""
-    with running(start("meadow:app", *WITH, "--max-sessions", "32", "--allowed-hosts", "server.invalid", home=shared_home(tmp_path_factory), cwd=grounds)) as server:
+    args = (*WITH, "--max-sessions", "32", "--allowed-hosts", "server.invalid")
+    with running(start("meadow:app", *args, home=shared_home(tmp_path_factory), cwd=grounds)) as server:
         yield server
 
 

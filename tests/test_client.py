@@ -77,7 +77,8 @@ def episode(url: str, **settings: Any) -> Any:
 
 
 def test_the_same_episode_by_every_pair_of_client_and_server(meadow, stock, tmp_path):
-    by_stock = {name: run_stock(reference_python(), tmp_path, STOCK_EPISODE, server.url, json.dumps(ACTIONS)) for name, server in (("stock", stock), ("ours", meadow))}
+    python, actions = reference_python(), json.dumps(ACTIONS)
+    by_stock = {name: run_stock(python, tmp_path, STOCK_EPISODE, url, actions) for name, url in (("stock", stock.url), ("ours", meadow.url))}
     by_ours = {"stock": episode(stock.url), "openenv": episode(meadow.url, protocol="openenv"), "v1": episode(meadow.url, protocol="envharness.v1")}
     expected = by_stock["stock"]
     assert [step[2] for step in expected[0]] == [False, False, False, False, True] and expected[1]["picked"] == 6
@@ -395,8 +396,9 @@ def test_a_client_waits_for_a_free_session(serve, grounds):
             return (await other.reset(seed=1)).observation["note"]
 
     assert asyncio.run(play()) == "[]"
+    # When to give up does not hang on when the server is pinged.
     with eh.GenericEnvClient(server), pytest.raises(eh.Saturated):
-        eh.GenericEnvClient(server, wait=0.1).sync().connect()
+        eh.GenericEnvClient(server, wait=0.1, ping_interval=3600.0, request_timeout=5.0).sync().connect()
 
 
 @pytest.mark.parametrize("name", ["v1", "openenv"])

@@ -75,8 +75,8 @@ def test_what_is_no_address_and_no_setting_at_all():
             eh.GenericEnvClient(wrong)
     with pytest.raises(TypeError, match="there is no setting 'timeout'; there are token"):
         eh.GenericEnvClient("http://h", timeout=3)
-    for wrong in ({"protocol": "http"}, {"connect_timeout": -1.0}, {"ping_interval": float("nan")}):
-        with pytest.raises(ValueError, match="is not known|is no number of seconds"):
+    for wrong in ({"protocol": "http"}, {"connect_timeout": -1.0}, {"ping_interval": float("nan")}, {"max_message_size": -1}):
+        with pytest.raises(ValueError, match="is not known|is no number of"):
             eh.GenericEnvClient("http://h", **wrong)
     for wrong in ({"connect_timeout": "x"}, {"max_message_size": "1M"}, {"token": 5}):
         with pytest.raises(TypeError):
@@ -254,10 +254,14 @@ def test_an_answer_that_is_too_large_is_said_so(settings, meadow):
 def test_an_action_that_is_too_large_is_said_so(settings, serve, grounds):
     server = serve("meadow:app", *WITH, "--max-message-size", "1M", cwd=grounds)
     with eh.GenericEnvClient(server, **settings) as env:
+        other = env.new_session()
         env.reset()
-        with pytest.raises(eh.ClientError, match="large|size|length|big|limit"):
+        other.reset()
+        with pytest.raises(eh.ClientError, match="large|size|length|big|limit|bytes"):
             env.step({"do": "x" * 3_000_000})
         assert env.reset(seed=1).observation["note"] == "[]"
+        # Sessions beside it, on the same connection for one, do not notice.
+        assert other.step(LOOK).observation["note"] == "look 0" and other.reconnects == 0
 
 
 # Tools.

@@ -43,6 +43,8 @@ def endpoint(server: Any, settings: Mapping[str, Any]) -> _native.Endpoint:
         raise TypeError(f"a server is an address or something with a url, not a {type(server).__name__}")
     given["headers"] = [(str(name), str(value)) for name, value in dict(given["headers"] or {}).items()]
     given["proxy"] = _proxy(address, given["proxy"])
+    if given["max_message_size"] is not None and given["max_message_size"] < 1:
+        raise ValueError(f"max_message_size={given['max_message_size']} is no number of bytes")
     if given["tls_ca"] is not None:
         given["tls_ca"] = os.fspath(given["tls_ca"])
     given["contract"] = _digest(given["contract"])
