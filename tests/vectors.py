@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import write
-from serving import running, shared_home, start
+from serving import WITH, running, shared_home, start, start_reference
 
 import envharness as eh
 
@@ -37,7 +37,7 @@ class Episodes(gymnasium.Env):
         super().reset(seed=seed)
         self.left = int(self.np_random.integers(2, 7))
         self.pushed = 0.0
-        return self.look(), {"left": self.left, **({} if options is None else {"options": options})}
+        return self.look(), {"left": self.left, **({"options": options} if options else {})}
 
     def step(self, action):
         self.left -= 1
@@ -179,3 +179,68 @@ def samples(space: Any, count: int, steps: int) -> list[Any]:
     """Batches of actions."""
     space.seed(3)
     return [np.array([space.sample() for _ in range(count)]) for _ in range(steps)]
+
+
+#: An env package of one module, whose spaces are told by its schemas alone; the reference serves it too.
+ORCHARD = '''
+"""An orchard: a walk between five trees."""
+
+import os
+import random
+from typing import Any, List, Literal, Optional
+
+from openenv.core.env_server.http_server import create_app
+from openenv.core.env_server.interfaces import Environment
+from openenv.core.env_server.types import Action, Observation, State
+from pydantic import Field
+
+
+class Walk(Action):
+    move: Literal["left", "stay", "right"]
+
+
+class Trees(Observation):
+    at: int = Field(default=0, ge=0, le=4)
+    ripe: bool = False
+    apples: List[float] = Field(default=[0.0, 0.0], min_length=2, max_length=2)
+
+
+class Orchard(Environment):
+    SUPPORTS_CONCURRENT_SESSIONS = True
+
+    def __init__(self):
+        super().__init__()
+        self._state, self._random = State(episode_id="none", step_count=0), random.Random(0)
+
+    def reset(self, seed: Optional[int] = None, episode_id: Optional[str] = None, at: int = 2, **kwargs: Any) -> Trees:
+        self._at = at
+        if seed is not None:
+            self._random = random.Random(seed)
+        self._state = State(episode_id=episode_id or "e", step_count=0)
+        return Trees(at=self._at)
+
+    def step(self, action: Walk, timeout_s: Optional[float] = None, **kwargs: Any) -> Trees:
+        self._state.step_count += 1
+        self._at = min(4, max(0, self._at + {"left": -1, "stay": 0, "right": 1}[action.move]))
+        cut = self._state.step_count == 6
+        reward = None if action.move == "stay" else self._random.random()
+        apples = [self._random.random(), float(self._at)]
+        done, told = self._at == 4 or cut, {"truncated": True} if cut else {}
+        return Trees(at=self._at, ripe=self._at > 2, apples=apples, reward=reward, done=done, metadata=told)
+
+    @property
+    def state(self) -> State:
+        return self._state
+
+
+app = create_app(Orchard, Walk, Trees, env_name="orchard", max_concurrent_envs=int(os.getenv("MAX_CONCURRENT_ENVS", "32")))
+'''
+
+
+@pytest.fixture(name="orchards", scope="module")
+def orchards_fixture(tmp_path_factory):
+    """The addresses of our server of the orchard and of the reference's."""
+    folder = write(tmp_path_factory.mktemp("orchard") / "orchard.py", ORCHARD).parent
+    ours = start("orchard:app", *WITH, home=shared_home(tmp_path_factory), cwd=folder)
+    with running(ours), running(start_reference("orchard:app", cwd=folder)) as stock:
+        yield ours.url, stock.url
