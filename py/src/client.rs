@@ -439,9 +439,9 @@ impl ClientSession {
         whole: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
         self.mine(py)?;
-        let ask = self.request(op, encoding_name, payload, timeout)?;
+        let ask = Ask { blocking: true, ..self.request(op, encoding_name, payload, timeout)? };
         let waiter = Waiter::new();
-        let ticket = self.send(&ask, waiter.sink(), whole);
+        let ticket = py.detach(|| self.send(&ask, waiter.sink(), whole));
         waiter.wait(py, || self.session.cancel(ticket))?.into_python(py)
     }
 
@@ -516,6 +516,7 @@ impl ClientSession {
             encoding: encoding(encoding_name)?,
             payload: Bytes::copy_from_slice(payload),
             timeout: seconds(timeout)?,
+            blocking: false,
         })
     }
 

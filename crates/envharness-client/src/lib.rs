@@ -9,6 +9,7 @@ mod call;
 mod error;
 mod handshake;
 mod openenv;
+mod pen;
 mod runtime;
 mod seats;
 mod session;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use envharness_wire::v1::{ANSWER, Encoding, Header, Op, frames};
-use futures_util::stream::{SplitSink, SplitStream};
+use futures_util::stream::SplitStream;
 use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::Value;
 use tokio::sync::Notify;
@@ -17,6 +17,7 @@ use crate::address::Address;
 use crate::call::{Answer, Ask, Deliveries, Limit, Outcome, Sink, deliver};
 use crate::error::ClientError;
 use crate::handshake;
+use crate::pen::Pen;
 use crate::seats::{Entry, SeatState, Seats, is_answer};
 use crate::settings::Settings;
 use crate::socket::{Socket, broken};
@@ -62,6 +63,7 @@ struct State {
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
+    pen: Pen,
     write: Notify,
     look: Notify,
     address: Address,
@@ -121,6 +123,7 @@ impl Trunk {
         };
         let shared = Arc::new(Shared {
             state: Mutex::new(state),
+            pen: Pen::default(),
             write: Notify::new(),
             look: Notify::new(),
             address: address.clone(),
@@ -229,15 +232,25 @@ impl Trunk {
     }
 
     /// Calls of many of its sessions, in one frame where they can begin at once.
-    pub fn ask_many(&self, op: Op, encoding: Encoding, timeout: Option<Duration>, entries: Vec<Entry>) {
+    pub fn ask_many(&self, op: Op, encoding: Encoding, timeout: Option<Duration>, entries: Vec<Entry>, blocking: bool) {
         let mut refused = Deliveries::new();
         let look = self.shared.locked().seats.ask_many(op, encoding, Limit::of(timeout), entries, &mut refused);
-        self.wake(look);
+        self.wake(look, blocking);
         deliver(refused);
     }
 
-    fn wake(&self, look: bool) {
-        self.shared.write.notify_one();
+    /// What was asked leaves: by the caller's own thread where it waits for nothing else and nobody writes, else by the task.
+    fn wake(&self, look: bool, blocking: bool) {
+        // Frames are binary messages of their own, so that those that are left go first again.
+        let back = |messages: Vec<Message>| {
+            let frames = messages.into_iter().filter(Message::is_binary).map(|message| message.into_payload().to_vec());
+            let mut state = self.shared.locked();
+            let later = std::mem::take(&mut state.seats.out);
+            state.seats.out = frames.chain(later).collect();
+        };
+        if !(blocking && self.shared.pen.try_write(|| written(&self.shared), back)) {
+            self.shared.write.notify_one();
+        }
         if look {
             self.shared.look.notify_one();
         }
@@ -290,7 +303,7 @@ impl Seat {
         let asked = shared.locked().seats.ask(place, ask.op, ask.encoding, ask.payload.clone(), Limit::of(ask.timeout), sink);
         match asked {
             Ok((sequence, look)) => {
-                self.trunk.wake(look);
+                self.trunk.wake(look, ask.blocking);
                 u64::from(sequence)
             }
             Err((sink, error)) => {
@@ -304,7 +317,7 @@ impl Seat {
     pub fn cancel(&self, ticket: u64) {
         let sink =
             u32::try_from(ticket).ok().and_then(|sequence| self.trunk.shared.locked().seats.cancel(self.number, self.serial, sequence));
-        self.trunk.wake(false);
+        self.trunk.wake(false, false);
         if let Some(sink) = sink {
             sink.put(Err(ClientError::Cancelled));
         }
@@ -496,11 +509,12 @@ fn finish(shared: &Shared, error: &ClientError) {
 
 /// Carries one connection to its end.
 async fn carry(shared: &Shared, stream: Stream) -> Break {
-    let (mut sink, mut source) = stream.split();
+    let (sink, mut source) = stream.split();
+    shared.pen.set(sink).await;
     shared.locked().heard = Instant::now();
     let end = {
         let reading = read(shared, &mut source);
-        let writing = write(shared, &mut sink);
+        let writing = write(shared);
         let watching = watch(shared);
         tokio::select! {
             error = reading => Break::Broken(error),
@@ -508,9 +522,10 @@ async fn carry(shared: &Shared, stream: Stream) -> Break {
             error = watching => Break::Broken(error),
         }
     };
-    if let Break::Closing = end {
+    let half = shared.pen.take().await;
+    if let (Break::Closing, Some(mut half)) = (&end, half) {
         let goodbye = async {
-            let _ = sink.send(Message::close(Some(CloseCode::NORMAL_CLOSURE), "")).await;
+            let _ = half.send(Message::close(Some(CloseCode::NORMAL_CLOSURE), "")).await;
             while let Some(Ok(_)) = source.next().await {}
         };
         let _ = tokio::time::timeout(Duration::from_secs(2), goodbye).await;
@@ -689,29 +704,20 @@ fn ask_for_room(state: &mut State, free: u64) {
     }
 }
 
-async fn write(shared: &Shared, sink: &mut SplitSink<Stream, Message>) -> Break {
+/// What is to be written now.
+fn written(shared: &Shared) -> Vec<Message> {
+    let mut state = shared.locked();
+    let ping = std::mem::take(&mut state.ping).then(|| Message::ping(Bytes::new()));
+    let frames = if state.seats.up { std::mem::take(&mut state.seats.out) } else { Vec::new() };
+    ping.into_iter().chain(frames.into_iter().map(|frame| Message::binary(Bytes::from(frame)))).collect()
+}
+
+async fn write(shared: &Shared) -> Break {
     loop {
-        let (messages, closing, ping) = {
-            let mut state = shared.locked();
-            let messages = if state.seats.up { std::mem::take(&mut state.seats.out) } else { Vec::new() };
-            (messages, state.closing, std::mem::take(&mut state.ping))
-        };
-        let any = ping || !messages.is_empty();
-        if ping && let Err(error) = sink.feed(Message::ping(Bytes::new())).await {
+        if let Err(error) = shared.pen.write(|| written(shared)).await {
             return Break::Broken(lost(error));
         }
-        for message in messages {
-            if let Err(error) = sink.feed(Message::binary(Bytes::from(message))).await {
-                return Break::Broken(lost(error));
-            }
-        }
-        if any {
-            if let Err(error) = sink.flush().await {
-                return Break::Broken(lost(error));
-            }
-            continue;
-        }
-        if closing {
+        if shared.locked().closing {
             return Break::Closing;
         }
         shared.write.notified().await;
