@@ -118,7 +118,7 @@ def plain_action(action: Any) -> Any:
 def reader(cls: type | None) -> Callable[[Any], Any]:
     """What makes an observation or a state of a class from a mapping; what does not fit is a ProtocolError."""
     if cls is None or cls is dict:
-        return lambda value: value
+        return _as_it_is
     read = _reader(cls)
 
     def fit(value: Any) -> Any:
@@ -197,7 +197,16 @@ def from_reply(reply: Any, read: Callable[[Any], Any] = dict, beside: dict[str, 
                 observation[name] = value
             elif needed:
                 observation.setdefault(name, None)
-    return StepResult(read(observation), get("reward"), bool(get("done", False)), metadata)
+    elif read is _as_it_is:
+        raise ProtocolError(f"an answer has a {type(observation).__name__} for its observation")
+    reward = get("reward")
+    if reward.__class__ not in _REWARDS or metadata.__class__ not in _METADATA:
+        raise ProtocolError("an answer has a reward that is no number, or metadata that is no object")
+    return StepResult(read(observation), reward, bool(get("done", False)), metadata)
+
+
+_REWARDS = frozenset({float, int, bool, type(None)})
+_METADATA = frozenset({dict, type(None)})
 
 
 def _struct_reader(cls: Any) -> Callable[[bytes], StepResult]:

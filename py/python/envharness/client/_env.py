@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Generic, TypeVar
 
 from envharness import _native
-from envharness._errors import ClientError, ProtocolError
+from envharness._errors import ClientError, ProtocolError, SessionLost
 from envharness._runtime import guest_module
 from envharness.client._codec import (
     besides,
@@ -308,7 +308,14 @@ class EnvClient(_Base[ActT, ObsT, StateT]):
             ClientError: Any other failure; see the tree in :mod:`envharness`.
         """
         self._told()
-        return self._result((await self._ask("reset", self._arguments(kwargs), again=True))[1])
+        arguments = self._arguments(kwargs)
+        try:
+            answer = await self._ask("reset", arguments, again=True)
+        except SessionLost as lost:
+            if not _was_lost_before(lost):
+                raise
+            answer = await self._ask("reset", arguments, again=True)
+        return self._result(answer[1])
 
     async def step(self, action: ActT) -> StepResult[ObsT]:
         """Takes a step. Cancelling it gives the answer up; the session lives on, the step may have been taken.
@@ -431,8 +438,16 @@ class SyncEnvClient(Generic[ActT, ObsT, StateT]):
 
     def reset(self, **kwargs: Any) -> StepResult[ObsT]:
         """As :meth:`EnvClient.reset`."""
-        self._client._told()
-        return self._client._result(self._ask("reset", self._client._arguments(kwargs), again=True))
+        client = self._client
+        client._told()
+        arguments = client._arguments(kwargs)
+        try:
+            answer = self._ask("reset", arguments, again=True)
+        except SessionLost as lost:
+            if not _was_lost_before(lost):
+                raise
+            answer = self._ask("reset", arguments, again=True)
+        return client._result(answer)
 
     def step(self, action: ActT) -> StepResult[ObsT]:
         """As :meth:`EnvClient.step`."""
@@ -496,5 +511,13 @@ class GenericEnvClient(EnvClient[dict[str, Any], dict[str, Any], dict[str, Any]]
     """A client of mappings: an action is a dict, and so are observations and states."""
 
 
+def _was_lost_before(lost: SessionLost) -> bool:
+    """Whether a reset only found out that the session was gone, and did not end it by itself."""
+    return lost.code in (None, "SESSION_ERROR")
+
+
 def _picture(data: bytes) -> Any:
-    return guest_module("msgpack").unpackb(data)
+    try:
+        return guest_module("msgpack").unpackb(data)
+    except ValueError as error:
+        raise ProtocolError(f"a picture is no msgpack: {error}") from None
