@@ -71,6 +71,14 @@ pub enum ClientError {
         /// How many.
         waiting: usize,
     },
+    /// The server takes no message of this size.
+    #[error("the call has {bytes} bytes, a message to the server has at most {most}")]
+    TooLarge {
+        /// Bytes of the payload.
+        bytes: usize,
+        /// The server's limit.
+        most: usize,
+    },
     /// The server lacks what was asked for.
     #[error("{0}")]
     NotAvailable(String),
@@ -117,6 +125,7 @@ impl ClientError {
             Self::Closed => "closed",
             Self::Cancelled => "cancelled",
             Self::Busy { .. } => "busy",
+            Self::TooLarge { .. } => "too-large",
             Self::NotAvailable(_) => "not-available",
         }
     }
@@ -127,6 +136,8 @@ impl ClientError {
             Self::Connect { hint, .. } => hint.clone(),
             Self::Address { .. } => Some("an address is ws://HOST:PORT, http://HOST:PORT, their TLS forms, or unix:PATH".to_owned()),
             Self::Lost { .. } => Some("reset() begins an episode in a new session".to_owned()),
+            Self::Busy { .. } => Some("wait for some of them first, or open more sessions".to_owned()),
+            Self::TooLarge { .. } => Some("`envharness serve --max-message-size` sets the limit".to_owned()),
             Self::Contract { .. } => Some("`envharness contract show` tells what an environment takes".to_owned()),
             _ => None,
         }

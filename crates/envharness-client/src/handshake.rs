@@ -100,11 +100,12 @@ async fn handshake(address: &Address, settings: &Settings, path: &str) -> Result
         return Err(wrong("its handshake does not answer ours"));
     }
     let chosen = response.headers().get(SEC_WEBSOCKET_PROTOCOL).is_some_and(|value| value == PROTOCOL);
-    if let (Some(wanted), Some(found)) =
-        (&settings.contract, response.headers().get("x-envharness-contract").and_then(|value| value.to_str().ok()))
-        && wanted != found
-    {
-        return Err(ClientError::Contract { wanted: wanted.clone(), found: found.to_owned() });
+    if let Some(wanted) = &settings.contract {
+        let found = response.headers().get("x-envharness-contract").and_then(|value| value.to_str().ok());
+        if found != Some(wanted.as_str()) {
+            let found = found.unwrap_or("whose digest it does not tell").to_owned();
+            return Err(ClientError::Contract { wanted: wanted.clone(), found });
+        }
     }
     if settings.speech == Speech::V1 && !chosen {
         return Err(ClientError::NotAvailable(format!("{address} does not speak {PROTOCOL}")));

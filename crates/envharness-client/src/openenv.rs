@@ -22,6 +22,9 @@ use crate::socket::{Socket, broken};
 /// Calls that may be unanswered at once.
 const MOST_WAITING: usize = 64;
 
+/// Codes after which the session is gone, or was never there.
+const ENDS: [&str; 7] = ["CAPACITY_REACHED", "FACTORY_ERROR", "SESSION_ERROR", "WORKER_DIED", "STEP_TIMEOUT", "DRAINING", "IDLE_TIMEOUT"];
+
 #[derive(Debug)]
 struct Waiting {
     ticket: u64,
@@ -81,7 +84,13 @@ impl OpenEnvSession {
             closing: false,
             said_goodbye: false,
         };
-        let shared = Arc::new(Shared { state: Mutex::new(state), pen: Pen::default(), write: Notify::new(), look: Notify::new(), settings: settings.clone() });
+        let shared = Arc::new(Shared {
+            state: Mutex::new(state),
+            pen: Pen::default(),
+            write: Notify::new(),
+            look: Notify::new(),
+            settings: settings.clone(),
+        });
         tokio::spawn(carry(shared.clone(), stream, address.to_string()));
         Self { shared }
     }
@@ -264,6 +273,11 @@ async fn read(shared: &Shared, source: &mut SplitStream<WebSocketStream<Socket>>
         let outcome = reply(text).map(|data| Answer { payload: Bytes::copy_from_slice(data.as_bytes()), ..Answer::default() });
         let over = match &outcome {
             Err(error @ ClientError::Protocol { .. }) => Some(error.clone()),
+            Err(error @ ClientError::Server { code, .. }) if ENDS.contains(&code.as_str()) => {
+                // The server closes after it; what comes later is told the same.
+                shared.locked().fate.get_or_insert(error.clone());
+                None
+            }
             _ => None,
         };
         waiting.sink.put(outcome);

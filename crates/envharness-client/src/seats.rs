@@ -5,13 +5,15 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use envharness_wire::v1::many::read_told;
-use envharness_wire::v1::{ANSWER, Encoding, Header, Op, WINDOW, push};
+use envharness_wire::v1::{ANSWER, Encoding, HEADER, Header, Op, WINDOW, push};
 
 use crate::call::{Alarm, Answer, Deliveries, Limit, Sink};
 use crate::error::ClientError;
 
 /// A message is closed, and another begun, beyond this many bytes.
 const ONE_MESSAGE: usize = 256 * 1024;
+/// A vector frame is split beyond this many bytes.
+const ONE_FRAME: usize = 8 * 1024 * 1024;
 
 /// A call without an answer.
 #[derive(Debug)]
@@ -129,6 +131,8 @@ pub(crate) struct Seats {
     pub(crate) up: bool,
     /// Whether a call got its answer since this was last looked at.
     pub(crate) answered: bool,
+    /// Bytes that a message to the server may have; None where it did not tell.
+    pub(crate) most: Option<usize>,
     requests: u64,
     serials: u64,
 }
@@ -168,10 +172,15 @@ impl Seats {
         self.by_number.remove(&session)
     }
 
+    fn most(&self) -> usize {
+        self.most.unwrap_or(usize::MAX)
+    }
+
     /// Adds a frame to what leaves.
     pub(crate) fn push(&mut self, header: Header, payload: &[u8]) {
+        let most = self.most();
         match self.out.last_mut() {
-            Some(last) if last.len() < ONE_MESSAGE => push(last, header, payload),
+            Some(last) if last.len() < ONE_MESSAGE && last.len() + HEADER + payload.len() <= most => push(last, header, payload),
             _ => {
                 let mut first = Vec::with_capacity(payload.len() + 64);
                 push(&mut first, header, payload);
@@ -190,7 +199,7 @@ impl Seats {
         limit: Option<Limit>,
         sink: Sink,
     ) -> Result<(u32, bool), (Sink, ClientError)> {
-        let request = self.request();
+        let (request, most) = (self.request(), self.most());
         let look = self.alarm.set(limit);
         let seat = match self.held(session, serial) {
             Ok(seat) => seat,
@@ -198,6 +207,10 @@ impl Seats {
         };
         if let Some(fate) = &seat.fate {
             return Err((sink, fate.clone()));
+        }
+        if payload.len() + HEADER > most {
+            // It would cost every session of the connection.
+            return Err((sink, ClientError::TooLarge { bytes: payload.len(), most }));
         }
         if seat.unanswered.len() >= WINDOW as usize {
             return Err((sink, ClientError::Busy { waiting: seat.unanswered.len() }));
@@ -229,8 +242,9 @@ impl Seats {
         let mut contract = None;
         for entry in entries {
             // A session with calls before this one, or by another contract, is asked by itself.
+            let fits = entry.payload.len() + 2 * HEADER <= self.most();
             let together = self.held(entry.session, entry.serial).is_ok_and(|seat| {
-                seat.fate.is_none() && seat.unanswered.is_empty() && *contract.get_or_insert(seat.contract) == seat.contract
+                fits && seat.fate.is_none() && seat.unanswered.is_empty() && *contract.get_or_insert(seat.contract) == seat.contract
             });
             if !together {
                 match self.ask((entry.session, entry.serial), one, encoding, entry.payload, limit, entry.sink) {
@@ -245,22 +259,37 @@ impl Seats {
             asks.push((entry.session, sequence, entry.payload));
             seat.unanswered.push_back(Unanswered { sequence, request, op: many, encoding, payload, sink: entry.sink, limit });
         }
-        if self.up && !asks.is_empty() {
-            let mut payload = Vec::with_capacity(asks.iter().map(|(_, _, payload)| payload.len() + 12).sum());
-            let parts = asks.iter().map(|(session, sequence, payload)| (*session, *sequence, &payload[..]));
-            envharness_wire::v1::many::write_asks(&mut payload, parts, raw);
-            let header = Header {
+        if self.up {
+            let heading = Header {
                 op: many as u8,
                 flags: encoding as u8,
                 contract: contract.unwrap_or(0),
-                sequence: u32::try_from(asks.len()).unwrap_or(u32::MAX),
                 request,
                 status: limit.map_or(0, milliseconds),
                 ..Header::default()
             };
-            self.push(header, &payload);
+            self.push_many(heading, &asks, raw);
         }
         look
+    }
+
+    /// Vector frames for calls, as many as a message's limit asks for.
+    fn push_many(&mut self, heading: Header, asks: &[(u32, u32, Bytes)], raw: bool) {
+        let room = self.most().saturating_sub(2 * HEADER).min(ONE_FRAME);
+        let mut rest = asks;
+        while !rest.is_empty() {
+            let mut bytes = 0;
+            let fits = rest.iter().take_while(|(_, _, payload)| {
+                bytes += payload.len() + 12;
+                bytes <= room
+            });
+            let (now, later) = rest.split_at(fits.count().max(1));
+            let mut payload = Vec::with_capacity(bytes);
+            let parts = now.iter().map(|(session, sequence, payload)| (*session, *sequence, &payload[..]));
+            envharness_wire::v1::many::write_asks(&mut payload, parts, raw);
+            self.push(Header { sequence: u32::try_from(now.len()).unwrap_or(u32::MAX), ..heading }, &payload);
+            rest = later;
+        }
     }
 
     /// The caller of a call does not wait any more.

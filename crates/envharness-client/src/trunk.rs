@@ -554,7 +554,9 @@ async fn read(shared: &Shared, source: &mut SplitStream<Stream>) -> ClientError 
                 return error;
             }
         } else if let Some((code, reason)) = message.as_close() {
-            return lost(format!("the server closed the connection: {} {reason}", u16::from(code)));
+            let said = format!("the server closed the connection: {} {reason}", u16::from(code));
+            // The same again would be closed again.
+            return if matches!(u16::from(code), 1002 | 1003 | 1007 | 1008 | 1009 | 1010) { wrong(said) } else { lost(said) };
         } else if message.is_text() {
             return wrong("a text came where frames were to come");
         } else {
@@ -632,6 +634,7 @@ fn greeted(state: &mut State, payload: &Bytes) -> Result<(), ClientError> {
     state.hello = hello;
     state.draining = state.hello["draining"].as_bool().unwrap_or(false);
     state.seats.up = true;
+    state.seats.most = state.hello["limits"]["message"].as_u64().and_then(|most| usize::try_from(most).ok());
     if !first {
         state.reconnects += 1;
     }
