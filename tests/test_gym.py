@@ -8,7 +8,6 @@ import subprocess
 import sys
 import warnings
 from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
 from conftest import ROOT

@@ -71,7 +71,7 @@ def test_observations_of_other_spaces_are_given_one_by_one(encoding, served):
             assert (result.rewards[1], result.dones[1], result.infos[1]) == (one.reward, one.done, {})
             if one.done:
                 break
-    with pytest.raises(eh.ClientError, match="does not speak tensor|needs numpy and tensor spaces"):
+    with pytest.raises(eh.ClientError, match=r"does not speak tensor|needs numpy and tensor spaces"):
         eh.VectorClient(server, 2, encoding="tensor")
     assert sessions_of(server) == 0
 

@@ -10,7 +10,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from envharness import _native
-from envharness._errors import ClientError, ConnectError, EnvHarnessError, RequestTimeout, Saturated, SessionLost, from_client
+from envharness._errors import (
+    ClientError,
+    ConnectError,
+    EnvHarnessError,
+    RequestTimeout,
+    Saturated,
+    SessionLost,
+    from_client,
+)
 
 #: Sessions that are opened at once.
 _AT_ONCE = 256

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from envharness import _native
-from envharness._errors import ClientError, EnvHarnessError, from_client
+from envharness._errors import EnvHarnessError, from_client
 from envharness._runtime import guest_module
 from envharness.client._codec import loads
 from envharness.client._endpoint import endpoint
