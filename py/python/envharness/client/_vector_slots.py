@@ -8,12 +8,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from envharness import _native
-from envharness._errors import ClientError, EnvHarnessError, SessionLost
-from envharness.client._codec import dumps
+from envharness._errors import ClientError, EnvHarnessError, SessionLost, from_client
+from envharness.client._codec import dumps, loads
 from envharness.client._fleet import open_sessions
 from envharness.client._ports import port
-from envharness.client._vector_result import VectorResult
-from envharness.client._vector_values import Values
+from envharness.client._vector_result import Infos, VectorResult
+from envharness.client._vector_values import DONE, TERMINATED, TRUNCATED, Values
+
+_NOTHING: dict[int, dict[str, Any]] = {}
 
 
 class Slots(Values):
@@ -90,6 +92,20 @@ class Slots(Values):
         """Which of these begin an episode in the place of a step."""
         return [] if self.autoreset == "disabled" else [slot for slot in chosen if self._ended[slot]]
 
+    def _counted(self, actions: Any, chosen: list[int]) -> None:
+        if isinstance(actions, Mapping) or len(actions) != len(chosen):
+            raise ValueError(f"{len(actions)} actions for {len(chosen)} slots")
+
+    def _awaited(self, min_slots: int) -> None:
+        self._usable()
+        if not 0 <= min_slots <= len(self._pending):
+            raise ValueError(f"{min_slots} outcomes are waited for where {len(self._pending)} steps are under way")
+
+    def _received(self, min_slots: int, timeout: float | None) -> VectorResult:
+        result = self._taken(None, min_slots, timeout)
+        self._pending.difference_update(int(slot) for slot in result.slots)
+        return result
+
     # Out.
 
     def _send_resets(
@@ -130,6 +146,30 @@ class Slots(Values):
             self._native.send_rows(steps, rows, self._timeout, together)
         elif steps:
             self._native.send("step", self.encoding, steps, payloads, self._timeout, together)
+
+    def _begin_turn(self, actions: Any) -> None:
+        """A step of all by raw values; which slots begin anew is settled below Python."""
+        rows = self._rows(actions, self.num_envs)
+        ended = bytes(self.num_envs) if self.autoreset == "disabled" else self._ended.tobytes()
+        self._native.begin(rows, ended, self._timeout)
+
+    def _finish_turn(self) -> VectorResult:
+        np = self._numpy
+        seen, rewards, flags, infos, failed = self._native.finish(self._row)
+        flags = np.frombuffer(flags, dtype=np.uint8)
+        observations = np.frombuffer(seen, dtype=self._seen_dtype).reshape(self._seen_shape)
+        notes = Infos(self.num_envs, {slot: loads(info) for slot, info in infos} if infos else _NOTHING)
+        result = VectorResult(
+            self._slots, observations, np.frombuffer(rewards, dtype=np.float64), (flags & DONE) != 0,
+            (flags & TERMINATED) != 0, (flags & TRUNCATED) != 0, notes, {},
+        )  # fmt: skip
+        self._ended = result.dones.copy()
+        for slot, error in failed:
+            result.errors[slot] = from_client(*error)
+            result.rewards[slot] = np.nan
+        if result.errors:
+            self._settled(result)
+        return result
 
     # Lost sessions.
 
