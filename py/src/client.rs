@@ -272,6 +272,7 @@ impl Endpoint {
     }
 
     /// Opens a session: a `ClientSession`, to the port under the token, or returned where there is none.
+    #[expect(clippy::too_many_arguments, reason = "a call from Python has its options as keywords")]
     #[pyo3(signature = (options, timeout, room=None, query=None, *, port=None, token=0))]
     fn open<'py>(
         &self,
