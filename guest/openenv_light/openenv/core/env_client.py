@@ -277,10 +277,6 @@ class EnvClient(ABC, Generic[ActT, ObsT, StateT]):
         with suppress(Exception):
             await ws.close()
 
-    async def _send(self, message):
-        await self._connect_async()
-        await self._ws.send(json.dumps(message))
-
     async def _receive(self):
         try:
             return json.loads(await asyncio.wait_for(self._ws.recv(), self._message_timeout))
@@ -299,8 +295,9 @@ class EnvClient(ABC, Generic[ActT, ObsT, StateT]):
     async def _send_and_receive(self, message):
         _, closed = _transport()
         # A refusal is sent before any request, and the socket may be closed before ours is sent; the frame is still there.
+        await self._connect_async()
         with suppress(closed):
-            await self._send(message)
+            await self._ws.send(json.dumps(message))
         response = await self._receive()
         if not isinstance(response, dict):
             raise RuntimeError("Server error: a reply is no object (code: UNKNOWN)")
