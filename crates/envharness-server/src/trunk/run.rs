@@ -52,7 +52,7 @@ fn order(op: Op, encoding: Encoding) -> Option<(frame::Op, u8)> {
 }
 
 /// A refusal before the environment is asked.
-fn refused(shared: &Shared, seat: &Seat, task: &Task) -> Option<Kept> {
+fn refused(shared: &Shared, seat: &Seat, task: &Task, now: Instant) -> Option<Kept> {
     let refuse = |code: Code, message: &str| {
         shared.metrics.error(code.name());
         Some(Kept::failure(task, code, failure(code, message, &[])))
@@ -60,7 +60,7 @@ fn refused(shared: &Shared, seat: &Seat, task: &Task) -> Option<Kept> {
     if task.cancelled {
         return refuse(Code::Cancelled, "the request was cancelled before its turn came; it was not carried out");
     }
-    if task.until.is_some_and(|until| until <= Instant::now()) {
+    if task.until.is_some_and(|until| until <= now) {
         return refuse(Code::DeadlineExceeded, "the request's time was over before its turn came; it was not carried out");
     }
     if shared.config.mode == RunMode::Production && task.op != Op::Mcp {
@@ -87,7 +87,7 @@ fn refused(shared: &Shared, seat: &Seat, task: &Task) -> Option<Kept> {
 }
 
 async fn perform(shared: &Arc<Shared>, seat: &Seat, task: &Task) -> (Kept, Option<Code>) {
-    if let Some(kept) = refused(shared, seat, task) {
+    if let Some(kept) = refused(shared, seat, task, Instant::now()) {
         return (kept, None);
     }
     if task.op == Op::Mcp && task.encoding == Encoding::Json {
@@ -187,7 +187,7 @@ impl Group {
         let mut at_once = Vec::new();
         let mut workers: HashMap<u32, Vec<(Arc<Seat>, Task, Asking)>> = HashMap::new();
         for (seat, task) in self.tasks {
-            if let Some(kept) = refused(shared, &seat, &task) {
+            if let Some(kept) = refused(shared, &seat, &task, began) {
                 answered.push((seat, kept, None));
                 continue;
             }
