@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from envharness._errors import ProtocolError
+from envharness._runtime import guest_module
 from envharness.client._result import StepResult
 
 
@@ -25,12 +26,36 @@ def loads(data: bytes) -> Any:
         value, end = _scan(text, 0)
         if end == len(text):
             return value
-    except (StopIteration, ValueError):
+    except (StopIteration, ValueError, RecursionError):
         pass
     try:
         return json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ProtocolError(f"an answer is no JSON: {error}") from None
+
+
+def contract_of(data: bytes) -> dict[str, Any]:
+    """The contract in an answer.
+
+    Raises:
+        ProtocolError: There is none.
+    """
+    told = loads(data)
+    if not isinstance(told, dict) or not all(isinstance(told.get(side), dict) for side in ("action", "observation")):
+        raise ProtocolError("an answer has no contract")
+    return told
+
+
+def picture_of(data: bytes) -> Any:
+    """The picture in an answer.
+
+    Raises:
+        ProtocolError: It is none.
+    """
+    try:
+        return guest_module("msgpack").unpackb(data)
+    except ValueError as error:
+        raise ProtocolError(f"a picture is no msgpack: {error}") from None
 
 
 def dumps(value: Any) -> bytes:

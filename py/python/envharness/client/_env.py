@@ -15,11 +15,13 @@ from envharness._errors import ClientError, ProtocolError, SessionLost
 from envharness._runtime import guest_module
 from envharness.client._codec import (
     besides,
+    contract_of,
     dumps,
     encode_action,
     from_reply,
     lacking,
     loads,
+    picture_of,
     plain_action,
     reader,
     result_reader,
@@ -185,7 +187,7 @@ class _Base(Generic[ActT, ObsT, StateT]):
 
     @staticmethod
     def _contract_of(answer: tuple[int, bytes]) -> dict[str, Any]:
-        return loads(answer[1])
+        return contract_of(answer[1])
 
 
 _MADE = {
@@ -342,7 +344,7 @@ class EnvClient(_Base[ActT, ObsT, StateT]):
         Raises:
             NotAvailableError: The environment, or the server's protocol, draws nothing.
         """
-        return _picture((await self._ask("render", b""))[1])
+        return picture_of((await self._ask("render", b""))[1])
 
     async def fetch_contract(self) -> dict[str, Any]:
         """The contract: ``name``, ``version`` and the JSON Schemas of ``action``, ``observation``, ``reset`` and ``state``."""
@@ -459,7 +461,7 @@ class SyncEnvClient(Generic[ActT, ObsT, StateT]):
 
     def render(self) -> Any:
         """As :meth:`EnvClient.render`."""
-        return _picture(self._ask("render", b""))
+        return picture_of(self._ask("render", b""))
 
     @property
     def contract(self) -> dict[str, Any]:
@@ -515,9 +517,3 @@ def _was_lost_before(lost: SessionLost) -> bool:
     """Whether a reset only found out that the session was gone, and did not end it by itself."""
     return lost.code in (None, "SESSION_ERROR")
 
-
-def _picture(data: bytes) -> Any:
-    try:
-        return guest_module("msgpack").unpackb(data)
-    except ValueError as error:
-        raise ProtocolError(f"a picture is no msgpack: {error}") from None

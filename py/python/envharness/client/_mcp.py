@@ -12,7 +12,6 @@ from envharness.client._codec import dumps, loads
 from envharness.client._env import GenericEnvClient, SyncEnvClient
 from envharness.client._ports import port
 
-
 #: How fastmcp says, by pydantic, that the arguments of a call do not fit.
 _MISFIT = re.compile(r"\d+ validation errors? for call\[")
 

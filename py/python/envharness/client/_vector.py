@@ -8,8 +8,7 @@ from typing import Any
 
 from envharness import _native
 from envharness._errors import EnvHarnessError, from_client
-from envharness._runtime import guest_module
-from envharness.client._codec import loads
+from envharness.client._codec import contract_of, picture_of
 from envharness.client._endpoint import endpoint
 from envharness.client._fleet import close_sessions, open_sessions
 from envharness.client._vector_result import VectorResult
@@ -95,7 +94,7 @@ class VectorClient(Slots):
             self._keep(slot, session)
         try:
             used = sorted({place for place, _ in opened.values()})
-            self.contract = one_contract([loads(self._endpoints[place].contract(self._opening[1])[1]) for place in used])
+            self.contract = one_contract([contract_of(self._endpoints[place].contract(self._opening[1])[1]) for place in used])
             self._settle_values(encodings_of(self._sessions.values()))
         except BaseException:
             self.close()
@@ -186,8 +185,7 @@ class VectorClient(Slots):
                 errors[slot] = from_client(*error)
         if errors:
             raise errors[min(errors)]
-        unpack = guest_module("msgpack").unpackb
-        return [unpack(told[slot]) for slot in self._all]
+        return [picture_of(told[slot]) for slot in self._all]
 
     # First ready first.
 
