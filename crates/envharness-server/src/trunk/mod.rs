@@ -388,8 +388,7 @@ impl Trunk {
                 }
             };
             let payload = payload.slice(ask.payload);
-            let task =
-                Task { op, encoding, sequence: ask.sequence, request: header.request, until, cancelled: false, payload };
+            let task = Task { op, encoding, sequence: ask.sequence, request: header.request, until, cancelled: false, payload };
             if let Some(task) = seat.accept(task, ask.sequence.wrapping_sub(1)) {
                 tasks.push((seat, task));
             }
