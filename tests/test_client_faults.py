@@ -244,7 +244,7 @@ def test_every_call_ends_and_the_client_works_again(speaks, manner, pool):
         fake.turn(manner)
         all_at_once(pool, {case.name: case.run for case in chosen})
         again = [case for case in chosen if not case.name.endswith((".close", ".disconnect", ".send", ".recv", ".arecv"))]
-        for _ in range(ROUNDS - 1):
+        for _ in range(min(ROUNDS - 1, 2)):
             # What a call met may have left something behind.
             all_at_once(pool, {case.name: case.run for case in again})
         fake.turn("good")
