@@ -26,7 +26,9 @@ SEED = int(os.environ.get("ENVHARNESS_FAULT_SEED", "1"))
 DIARY = '''
 """Writes down each step that it takes."""
 
+import time
 from dataclasses import dataclass, field
+from pathlib import Path
 
 
 @dataclass
@@ -65,6 +67,17 @@ class Diary:
     @property
     def state(self) -> Pages:
         return self.pages
+
+
+class Slow(Diary):
+    """Is there when its gate is."""
+
+    def __init__(self):
+        super().__init__()
+        gate = Path(__file__).parent / "slow.gate"
+        gate.with_suffix(".began").touch()
+        while not gate.exists():
+            time.sleep(0.005)
 '''
 
 
@@ -177,8 +190,8 @@ def launch(folder, tmp_path_factory):
     """Starts a server of the diary, on a port of its own or on one that was another's."""
     with contextlib.ExitStack() as stack:
 
-        def start(*args, port=0):
-            argv = [BIN / "envharness", "serve", "diary:Diary", "--port", port, "--max-sessions", 64, *args]
+        def start(*args, port=0, target="diary:Diary"):
+            argv = [BIN / "envharness", "serve", target, "--port", port, "--max-sessions", 64, *args]
             return stack.enter_context(running(Server([*map(str, argv)], clean_environ(shared_home(tmp_path_factory)), folder, "stdout")))
 
         yield start
@@ -312,24 +325,29 @@ def test_sessions_that_open_and_close_while_connections_break_leave_nothing_behi
     until(lambda: sessions_of(server) == 0, "the sessions end")
 
 
-def test_an_opening_whose_caller_gave_up_leaves_no_session(launch, through):
-    server = launch()
+@pytest.mark.parametrize("how", ["cancelled", "late"])
+def test_an_opening_whose_caller_gave_up_leaves_no_session(how, launch, folder):
+    gate, began = folder / "slow.gate", folder / "slow.began"
+    gate.touch()
+    server = launch(target="diary:Slow")
+    settings = {"connect_timeout": 0.5, "request_timeout": 0.5 if how == "late" else REPLY}
 
     async def play():
-        one = await eh.GenericEnvClient(server.url)
-        for _ in range(20):
-            opening = asyncio.ensure_future(eh.GenericEnvClient(server.url).connect())
-            await asyncio.sleep(0)
-            opening.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
+        # The connection lives on by this one.
+        async with eh.GenericEnvClient(server.url, **settings) as env:
+            gate.unlink()
+            began.unlink()
+            opening = asyncio.ensure_future(eh.GenericEnvClient(server.url, **settings).connect())
+            await asyncio.to_thread(until, began.exists, "the opening")
+            if how == "cancelled":
+                opening.cancel()
+            with pytest.raises(asyncio.CancelledError if how == "cancelled" else eh.RequestTimeout):
                 await opening
-        with pytest.raises(eh.ClientError):
-            await eh.GenericEnvClient(server.url, connect_timeout=0.0, request_timeout=0.0001).connect()
-        await one.reset()
-        await asyncio.to_thread(until, lambda: sessions_of(server) == 1, "one session is left")
-        await one.close()
+            gate.touch()
+            await asyncio.to_thread(until, lambda: sessions_of(server) == 1, "one session is left")
+            assert (await env.reset(seed=4)).observation["n"] == 4
 
-    asyncio.run(play())
+    watched(lambda: asyncio.run(play()))
 
 
 # Servers that end.
@@ -539,4 +557,47 @@ def test_a_client_that_ends_in_order_gives_its_sessions_back_at_once(protocol, h
     server = launch("--resume-timeout", "1h")
     process = client(server, protocol, how)
     process.communicate("go\n", timeout=END)
+    until(lambda: sessions_of(server) == 0, "the sessions end")
+
+
+FORKS = """
+import itertools, os, sys, threading
+import envharness as eh
+
+url, forks = sys.argv[1], int(sys.argv[2])
+over = threading.Event()
+
+def come_and_go(name):
+    # Settings of its own each time, so that connections are made and not shared.
+    for n in itertools.count():
+        if over.is_set():
+            return
+        with eh.GenericEnvClient(url, headers={"x": "%s-%d" % (name, n)}).sync() as env:
+            env.reset()
+
+threads = [threading.Thread(target=come_and_go, args=(name,)) for name in range(3)]
+for thread in threads:
+    thread.start()
+mine = eh.GenericEnvClient(url).sync()
+mine.reset()
+for n in range(forks):
+    child = os.fork()
+    if not child:
+        with eh.GenericEnvClient(url).sync() as env:
+            os._exit(0 if env.reset(seed=n).observation["n"] == n else 1)
+    _, status = os.waitpid(child, 0)
+    assert status == 0, status
+    assert mine.step({"n": n}).observation == {"n": n, "count": n + 1}
+over.set()
+for thread in threads:
+    thread.join()
+mine.close()
+"""
+
+
+def test_a_fork_in_the_middle_of_other_threads_connections(launch):
+    server = launch("--resume-timeout", "2s")
+    argv = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKS, server.url, str(20 * min(ROUNDS, 20))]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=REPLY * 5, check=False)
+    assert done.returncode == 0, done.stderr
     until(lambda: sessions_of(server) == 0, "the sessions end")

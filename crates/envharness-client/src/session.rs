@@ -1,12 +1,14 @@
 //! Sessions of either protocol, and how they are opened.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use envharness_wire::v1::{Encoding, Op};
 use serde_json::{Value, json};
+use tokio::runtime::Runtime;
 
 use crate::address::Address;
 use crate::call::{Answer, Ask, Sink};
@@ -15,6 +17,7 @@ use crate::handshake;
 use crate::openenv::OpenEnvSession;
 use crate::runtime;
 use crate::settings::{Settings, Speech};
+use crate::stream::{self, Dialer};
 use crate::trunk::{Seat, Trunk};
 
 /// A session.
@@ -103,6 +106,27 @@ fn known(key: &Key) -> Arc<tokio::sync::Mutex<Known>> {
         all.retain(|_, known| Arc::strong_count(known) > 1 || known.try_lock().is_ok_and(|known| known.trunk.strong_count() > 0));
     }
     all.entry(key.clone()).or_default().clone()
+}
+
+type Held = (
+    MutexGuard<'static, Option<(u32, Runtime)>>,
+    MutexGuard<'static, HashMap<Key, Arc<tokio::sync::Mutex<Known>>>>,
+    MutexGuard<'static, HashMap<u64, Dialer>>,
+);
+
+thread_local! {
+    static HELD: RefCell<Option<Held>> = const { RefCell::new(None) };
+}
+
+/// Keeps other threads out of what a forked child needs, so that none of them is in the middle of it at the fork.
+pub fn before_fork() {
+    let held = (runtime::held(), KNOWN.lock().unwrap_or_else(PoisonError::into_inner), stream::dialers());
+    HELD.set(Some(held));
+}
+
+/// The fork is done, in either process.
+pub fn after_fork() {
+    HELD.take();
 }
 
 /// Forgets the connections of this process: after a fork they are the parent's.

@@ -20,9 +20,15 @@ pub(super) fn take_in(shared: &Shared, message: &Bytes) -> Result<(), ClientErro
         take_frames(&mut state, message, &mut deliveries)
     };
     // What a frame said may be written at once.
-    let more = { !shared.locked().seats.out.is_empty() };
+    let (more, look) = {
+        let mut state = shared.locked();
+        (!state.seats.out.is_empty(), std::mem::take(&mut state.look))
+    };
     if more {
         shared.write.notify_one();
+    }
+    if look {
+        shared.look.notify_one();
     }
     deliver(deliveries);
     taken
@@ -117,7 +123,8 @@ fn refused_opening(state: &mut State, header: &Header, payload: Bytes, deliverie
         && is_full
         && plain.room.is_some_and(|until| Instant::now() < until)
     {
-        plain.parked = true;
+        plain.parked = Some(error);
+        state.look = true;
         state.seats.answered = true;
         return;
     }
@@ -144,10 +151,10 @@ fn event(state: &mut State, payload: &Bytes, deliveries: &mut Deliveries) {
 
 /// Sessions that wait for room are asked for again.
 pub(super) fn ask_for_room(state: &mut State, free: u64) {
-    let parked: Vec<u64> = state.plain.iter().filter(|(_, plain)| plain.parked).map(|(request, _)| *request).collect();
+    let parked: Vec<u64> = state.plain.iter().filter(|(_, plain)| plain.parked.is_some()).map(|(request, _)| *request).collect();
     for request in parked.into_iter().take(usize::try_from(free).unwrap_or(usize::MAX)) {
         let Some(plain) = state.plain.get_mut(&request) else { continue };
-        plain.parked = false;
+        plain.parked = None;
         let (header, payload) = (plain.header, plain.payload.clone());
         state.seats.push(header, &payload);
     }

@@ -255,10 +255,13 @@ fn expire(state: &mut State, deliveries: &mut Deliveries) {
     let now = Instant::now();
     state.seats.expire(now, deliveries);
     let over: Vec<u64> =
-        state.plain.iter().filter(|(_, plain)| plain.limit.is_some_and(|limit| limit.until <= now)).map(|(request, _)| *request).collect();
+        state.plain.iter().filter(|(_, plain)| plain.until().is_some_and(|until| until <= now)).map(|(request, _)| *request).collect();
     for request in over {
-        if let Some(Plain { sink, limit: Some(limit), .. }) = state.plain.remove(&request) {
-            deliveries.push((sink, Err(limit.error())));
+        match state.plain.remove(&request) {
+            // There was no room until now.
+            Some(Plain { sink, parked: Some(refusal), .. }) => deliveries.push((sink, Err(refusal))),
+            Some(Plain { sink, limit: Some(limit), .. }) => deliveries.push((sink, Err(limit.error()))),
+            _ => {}
         }
     }
 }
@@ -266,15 +269,16 @@ fn expire(state: &mut State, deliveries: &mut Deliveries) {
 /// Ends calls whose time is over, pings a silent server, and gives a dead one up.
 async fn watch(shared: &Shared) -> ClientError {
     let settings = &shared.settings;
+    let mut asked = Instant::now();
     loop {
         let (limit, parked, heard) = {
             let state = shared.locked();
-            (state.next_limit(), state.plain.values().any(|plain| plain.parked), state.heard)
+            (state.next_limit(), state.plain.values().any(|plain| plain.parked.is_some()), state.heard)
         };
         let silence = heard + settings.ping_interval;
         let dead = silence + settings.ping_timeout;
         let now = Instant::now();
-        let ask = parked.then(|| now + ASK_AGAIN);
+        let ask = parked.then(|| asked + ASK_AGAIN);
         let next = [limit, ask, Some(if now < silence { silence } else { dead })].into_iter().flatten().min().unwrap_or(dead);
         tokio::select! {
             () = tokio::time::sleep_until(next.into()) => {}
@@ -284,8 +288,9 @@ async fn watch(shared: &Shared) -> ClientError {
         let silent = {
             let mut state = shared.locked();
             expire(&mut state, &mut deliveries);
-            if ask.is_some() {
+            if ask.is_some_and(|ask| ask <= Instant::now()) {
                 ask_for_room(&mut state, u64::MAX);
+                asked = Instant::now();
             }
             let silent = state.heard.elapsed();
             state.ping |= silent >= settings.ping_interval;

@@ -34,7 +34,8 @@ struct Plain {
     key: Option<String>,
     /// It waits for room until then.
     room: Option<Instant>,
-    parked: bool,
+    /// The refusal of one that waits, until it is asked again.
+    parked: Option<ClientError>,
 }
 
 #[derive(Debug)]
@@ -44,6 +45,8 @@ struct State {
     hello: Value,
     heard: Instant,
     ping: bool,
+    /// Whether the next time at which something is over has changed.
+    look: bool,
     closing: bool,
     closed: bool,
     draining: bool,
@@ -60,6 +63,14 @@ struct Shared {
     settings: Settings,
 }
 
+impl Plain {
+    /// When it is over: where it waits for room, when the time for that is.
+    fn until(&self) -> Option<Instant> {
+        let room = self.room.filter(|_| self.parked.is_some());
+        [self.limit.map(|limit| limit.until), room].into_iter().flatten().min()
+    }
+}
+
 impl State {
     /// Whether a call waits for its answer.
     fn waits(&self) -> bool {
@@ -68,7 +79,7 @@ impl State {
 
     /// When the next call's time is over.
     fn next_limit(&self) -> Option<Instant> {
-        let plain = self.plain.values().filter_map(|plain| plain.limit.map(|limit| limit.until)).min();
+        let plain = self.plain.values().filter_map(Plain::until).min();
         [self.seats.alarm.at(), plain].into_iter().flatten().min()
     }
 
@@ -106,6 +117,7 @@ impl Trunk {
             hello: Value::Null,
             heard: Instant::now(),
             ping: false,
+            look: false,
             closing: false,
             closed: false,
             draining: false,
@@ -153,7 +165,7 @@ impl Trunk {
     /// A request without a place in a session: its answer is for the sink.
     fn ask_plain(&self, op: Op, payload: Bytes, timeout: Duration, sink: Sink) {
         let header = Header { op: op as u8, ..Header::default() };
-        self.begin(Plain { header, payload, sink, limit: Limit::of(Some(timeout)), key: None, room: None, parked: false });
+        self.begin(Plain { header, payload, sink, limit: Limit::of(Some(timeout)), key: None, room: None, parked: None });
     }
 
     fn begin(&self, plain: Plain) {
@@ -194,7 +206,7 @@ impl Trunk {
             limit: Limit::of(Some(timeout.saturating_add(room.unwrap_or_default()))),
             key: None,
             room: room.and_then(|room| Instant::now().checked_add(room)),
-            parked: false,
+            parked: None,
         });
         let ((number, serial), answer) = receiver.await.map_err(|_| ClientError::Closed)??;
         let told: Value = serde_json::from_slice(&answer.payload).unwrap_or_default();
@@ -328,7 +340,7 @@ impl Seat {
                 seat.end(&ClientError::Closed, &mut deliveries);
                 let header = Header { op: Op::Close as u8, session: self.number, ..Header::default() };
                 let (payload, limit) = (Bytes::new(), Limit::of(Some(timeout)));
-                self.trunk.begin(Plain { header, payload, sink, limit, key: Some(seat.key), room: None, parked: false });
+                self.trunk.begin(Plain { header, payload, sink, limit, key: Some(seat.key), room: None, parked: None });
             }
             _ => deliveries.push((sink, Ok(Answer::default()))),
         }
