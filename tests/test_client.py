@@ -397,7 +397,7 @@ def test_a_client_waits_for_a_free_session(serve, grounds):
 
     assert asyncio.run(play()) == "[]"
     # When to give up does not hang on when the server is pinged.
-    with eh.GenericEnvClient(server), pytest.raises(eh.Saturated):
+    with eh.GenericEnvClient(server, wait=60), pytest.raises(eh.Saturated):
         eh.GenericEnvClient(server, wait=0.1, ping_interval=3600.0, request_timeout=5.0).sync().connect()
 
 
