@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 from queue import SimpleQueue
-from time import perf_counter
+from time import monotonic, perf_counter, sleep
 
 from . import capture, frames
 from .errors import trace_of
@@ -250,12 +250,17 @@ class Worker:
                     runner.close()
                 except BaseException as error:
                     print(trace_of(error))
+                self.sessions.pop(runner.id, None)
 
         def close_all():
             for runner in list(self.sessions.values()):
                 close(runner)
 
         closer = threading.Thread(target=close_all, daemon=True)
+        until = monotonic() + 2
         closer.start()
         closer.join(2)
+        # Sessions with a thread of their own close there.
+        while self.sessions and monotonic() < until:
+            sleep(0.005)
         os._exit(0)
