@@ -283,7 +283,7 @@ def test_many_sessions_share_a_connection(serve, grounds):
 
     assert asyncio.run(v1()) == (5, [1, 0, 0, 0], 5, 1)
     # They end with the first, and the connection with the last.
-    assert sessions_of(server) == 0
+    until(lambda: sessions_of(server) == 0, "the end of the sessions")
     until(lambda: connections_of(server) == 0, "the end of the connection")
     with eh.GenericEnvClient(server, protocol="openenv") as env:
         others = [env.new_session() for _ in range(3)]

@@ -73,7 +73,7 @@ def test_observations_of_other_spaces_are_given_one_by_one(encoding, served):
                 break
     with pytest.raises(eh.ClientError, match=r"does not speak tensor|needs numpy and tensor spaces"):
         eh.VectorClient(server, 2, encoding="tensor")
-    assert sessions_of(server) == 0
+    until(lambda: sessions_of(server) == 0, "the end of the sessions")
 
 
 def test_what_would_be_stacked_can_be_left_as_it_came(served):
@@ -563,7 +563,7 @@ def test_more_than_two_hundred_and_fifty_six_sessions(serve):
             assert sessions_of(server) == 600 and envs.reset(seeds=1).observations.shape == (600, 4)
             for _ in range(3):
                 assert envs.step(np.ones(600, np.int64)).rewards.sum() == 600
-        assert sessions_of(server) == 0
+        until(lambda: sessions_of(server) == 0, "the end of the sessions")
 
 
 def test_many_thousand_steps_do_not_grow(serve):
