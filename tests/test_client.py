@@ -381,6 +381,13 @@ def test_a_full_server_is_told_with_its_numbers(name, grounds, serve, reference)
     other.close()
 
 
+def test_who_closes_a_session_and_opens_another_is_not_refused(serve, grounds):
+    server = serve("meadow:app", *WITH, "--max-sessions", "1", cwd=grounds)
+    for seed in range(20):
+        with eh.GenericEnvClient(server) as env:
+            assert env.reset(seed=seed).observation["note"] == "[]"
+
+
 def test_a_client_waits_for_a_free_session(serve, grounds):
     server = serve("meadow:app", *WITH, "--max-sessions", "1", cwd=grounds)
 
