@@ -17,6 +17,7 @@ import uuid
 import gymnasium
 import msgpack
 import msgspec
+import jsonschema
 import numpy as np
 import pydantic
 import pytest
@@ -663,3 +664,16 @@ def test_an_asynchronous_worker_answers_in_the_same_forms():
     assert reset["observation"]["x"] == 4.0 and reset["observation"]["grid"].tolist() == [0, 1, 2]
     assert step == {"observation": {"x": 1.5, "grid": None}, "reward": 2.0, "done": False}
     assert (state, picture) == ({"n": math.inf}, "ansi")
+
+
+@pytest.mark.parametrize("space", [*SINGLE, spaces.Box(0, 1, (2, 3), bool)], ids=str)
+def test_the_schema_of_a_space_fits_its_values(space):
+    session, contract = mirrored(space)
+    jsonschema.Draft202012Validator.check_schema(contract["action"])
+    assert perform(session, frames.RESET, 0, b"{}")[0] == frames.OK
+    space.seed(4)
+    for _ in range(10):
+        action = {"action": np.asarray(space.sample()).tolist()}
+        jsonschema.validate(action, contract["action"])
+        kind, _, data = perform(session, frames.STEP, 0, json.dumps(action).encode())
+        assert kind == frames.OK and json.loads(data)["observation"]["observation"] == action["action"]

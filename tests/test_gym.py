@@ -8,7 +8,6 @@ import subprocess
 import sys
 import warnings
 from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
 from conftest import ROOT
@@ -170,19 +169,6 @@ class ScriptWire:
 
 
 @dataclass
-class VectorResult:
-    observations: Any
-    rewards: Any
-    dones: Any
-    terminated: Any
-    truncated: Any
-    infos: list
-    errors: dict
-    final_observations: Any = None
-    final_infos: Any = None
-
-
-@dataclass
 class FakeVector:
     """The vector client over wires, one after the other."""
 
@@ -192,29 +178,30 @@ class FakeVector:
 
     def __post_init__(self):
         self.num_envs, self.contract = len(self.wires), self.wires[0].contract
-        described = self.contract["observation"]["properties"]["observation"].get("x-space", {"kind": None})
-        self.tensor = described["kind"] in ("Box", "Discrete", "MultiDiscrete", "MultiBinary")
-        self.space = space_of(described) if self.tensor else None
-        taken = self.contract["action"]["properties"]["action"]["x-space"]["kind"]
-        self.tensor_actions = taken in ("Box", "Discrete", "MultiDiscrete", "MultiBinary")
+        self.observation_space, self.action_space = (self.tensor_space(side) for side in ("observation", "action"))
         self.ended, self.last = [False] * self.num_envs, [None] * self.num_envs
         self.closed = 0
 
+    def tensor_space(self, side):
+        described = self.contract[side]["properties"][side].get("x-space", {"kind": None})
+        tensor = described["kind"] in ("Box", "Discrete", "MultiDiscrete", "MultiBinary")
+        return space_of(described) if tensor else None
+
     def reset(self, seeds=None, slots=None, options=None):
-        chosen = range(self.num_envs) if slots is None else np.flatnonzero(slots)
+        chosen = list(range(self.num_envs) if slots is None else np.flatnonzero(slots))
         given = {} if options is None else {"options": options}
-        results, errors = [None] * self.num_envs, {}
+        results, errors = [], {}
         for slot in chosen:
             seed = None if seeds is None else seeds[slot]
             self.ended[slot] = False
-            results[slot] = self.wires[slot].reset(**given, **({} if seed is None else {"seed": seed}))
-        return self.joined(results, errors)
+            results.append(self.wires[slot].reset(**given, **({} if seed is None else {"seed": seed})))
+        return self.joined(chosen, results, errors)
 
     def step(self, actions):
-        assert len(actions) == self.num_envs and isinstance(actions, np.ndarray) is self.tensor_actions
+        assert len(actions) == self.num_envs and isinstance(actions, np.ndarray) is (self.action_space is not None)
         results, errors, finals = [None] * self.num_envs, {}, [None] * self.num_envs
         for slot, wire in enumerate(self.wires):
-            action = {"action": actions[slot].tolist()} if self.tensor_actions else actions[slot]
+            action = {"action": actions[slot].tolist()} if self.action_space else actions[slot]
             if slot in self.broken:
                 errors[slot], self.ended[slot] = eh.OutsideError("the worker died"), True
                 self.broken.discard(slot)
@@ -229,34 +216,37 @@ class FakeVector:
                     fresh = wire.reset()
                     results[slot] = Result(fresh.observation, finals[slot].reward, True)
                     self.ended[slot] = False
-        return self.joined(results, errors, finals)
+        return self.joined(list(range(self.num_envs)), results, errors, finals)
 
-    def joined(self, results, errors, finals=None):
+    def joined(self, slots, results, errors, finals=None):
         ends = [final or result for final, result in zip(finals or results, results)]
 
         def flags(name):
             return np.array([bool(end and end.observation[name]) for end in ends])
 
+        space = self.observation_space
+
         def seen(result):
             if result is None:
-                return np.zeros(self.space.shape, self.space.dtype) if self.tensor else None
-            return from_plain(self.space, result.observation["observation"]) if self.tensor else result.observation
+                return np.zeros(space.shape, space.dtype) if space else None
+            return from_plain(space, result.observation["observation"]) if space else result.observation
 
-        objects = [None] * self.num_envs
-        return VectorResult(
-            observations=np.stack([seen(result) for result in results])
-            if self.tensor
-            else [seen(result) for result in results],
-            rewards=np.array(
-                [np.nan if result is None or result.reward is None else result.reward for result in results]
-            ),
+        def info(result):
+            return dict(result.observation["info"]) if result and space else {}
+
+        observations = [seen(result) for result in results]
+        rewards = [np.nan if result is None or result.reward is None else result.reward for result in results]
+        return eh.VectorResult(
+            slots=np.array(slots),
+            observations=np.stack(observations) if space else observations,
+            rewards=np.array(rewards),
             dones=flags("terminated") | flags("truncated"),
             terminated=flags("terminated"),
             truncated=flags("truncated"),
-            infos=[dict(result.observation["info"]) if result else {} for result in results],
+            infos=[info(result) for result in results],
             errors=errors,
-            final_observations=[final and seen(final) for final in finals or objects],
-            final_infos=[final and final.observation["info"] for final in finals or objects],
+            final_observations=None if finals is None else [final and seen(final) for final in finals],
+            final_infos=None if finals is None else [final and info(final) for final in finals],
         )
 
     def render(self):
@@ -301,7 +291,7 @@ def world(monkeypatch):
             self.closed += 1
             self.wire.close()
 
-    def vector(url, num_envs, autoreset="next_step", token=None, request_timeout=60.0, open_options=None):
+    def vector(url, num_envs, autoreset, stack, token, headers, request_timeout, open_options):
         urls = url if isinstance(url, list) else [url]
         made.append(FakeVector([places[urls[slot % len(urls)]](open_options) for slot in range(num_envs)], autoreset))
         return made[-1]

@@ -272,6 +272,7 @@ impl Endpoint {
     }
 
     /// Opens a session: a `ClientSession`, to the port under the token, or returned where there is none.
+    #[expect(clippy::too_many_arguments, reason = "a call from Python has its options as keywords")]
     #[pyo3(signature = (options, timeout, room=None, query=None, *, port=None, token=0))]
     fn open<'py>(
         &self,
@@ -439,9 +440,9 @@ impl ClientSession {
         whole: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
         self.mine(py)?;
-        let ask = self.request(op, encoding_name, payload, timeout)?;
+        let ask = Ask { blocking: true, ..self.request(op, encoding_name, payload, timeout)? };
         let waiter = Waiter::new();
-        let ticket = self.send(&ask, waiter.sink(), whole);
+        let ticket = py.detach(|| self.send(&ask, waiter.sink(), whole));
         waiter.wait(py, || self.session.cancel(ticket))?.into_python(py)
     }
 
@@ -516,6 +517,7 @@ impl ClientSession {
             encoding: encoding(encoding_name)?,
             payload: Bytes::copy_from_slice(payload),
             timeout: seconds(timeout)?,
+            blocking: false,
         })
     }
 

@@ -41,21 +41,24 @@ fn cli_main(py: Python<'_>, arguments: Vec<OsString>, caller: Option<PathBuf>) -
     py.detach(|| envharness_cli::run(arguments, caller))
 }
 
-/// Waits until no call of the store is under way, and keeps others out until the fork is done.
+/// Waits until no call of the store is under way, and keeps others out until the fork is done, of the clients' connections too.
 #[pyfunction]
 fn before_fork() {
     envharness_store::before_fork();
+    envharness_client::before_fork();
 }
 
 /// Lets calls of the store go on.
 #[pyfunction]
 fn after_fork_in_parent() {
+    envharness_client::after_fork();
     envharness_store::after_fork_in_parent();
 }
 
 /// Gives up the parent's locks and connections.
 #[pyfunction]
 fn after_fork_in_child() {
+    envharness_client::after_fork();
     envharness_store::after_fork_in_child();
 }
 

@@ -175,7 +175,7 @@ impl NativeVector {
     fn send_rows(&self, py: Python<'_>, slots: Vec<u32>, rows: &Bound<'_, PyBytes>, timeout: Option<f64>, together: bool) -> PyResult<()> {
         let _ = (timeout, together);
         let rows = rows.as_bytes();
-        if slots.is_empty() || rows.len() % slots.len() != 0 {
+        if slots.is_empty() || !rows.len().is_multiple_of(slots.len()) {
             return Err(PyValueError::new_err(format!("{} bytes are no rows of {} slots", rows.len(), slots.len())));
         }
         let action = rows.len() / slots.len();
@@ -196,7 +196,7 @@ impl NativeVector {
         py.detach(|| {
             let mut inside = self.locked();
             let slots = inside.envs.len();
-            if slots == 0 || ended.len() != slots || rows.len() % slots != 0 {
+            if slots == 0 || ended.len() != slots || !rows.len().is_multiple_of(slots) {
                 return Err(PyValueError::new_err(format!("{} bytes are no rows of {slots} slots", rows.len())));
             }
             let action = rows.len() / slots;

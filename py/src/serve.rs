@@ -96,7 +96,9 @@ impl Server {
         on_event: Option<Py<PyAny>>,
         cancel: Option<&Bound<'_, CancelToken>>,
     ) -> PyResult<Self> {
-        let options = options(target, given)?;
+        let mut options = options(target, given)?;
+        let in_memory = options.host.as_deref() == Some("memory:");
+        options.runtime = in_memory.then(envharness_client::threads).transpose()?;
         let reporter = PyReporter::new(on_event, cancel);
         let rig = Arc::new(rig.inner().clone());
         let result = py.detach(|| Service::start(&options, &rig, &reporter));
@@ -105,7 +107,6 @@ impl Server {
                 reporter.finish(Ok(()))?;
                 let service = Arc::new(service);
                 let weak = Arc::downgrade(&service);
-                let in_memory = options.host.as_deref() == Some("memory:");
                 let dialer = in_memory.then(|| envharness_client::add_dialer(Arc::new(move || weak.upgrade()?.connect())));
                 Ok(Self { service, dialer })
             }

@@ -102,7 +102,7 @@ impl ClientVector {
     /// Sends a step to each of some slots: the rows of an array, one after the other.
     fn send_rows(&self, slots: Vec<u32>, rows: &Bound<'_, PyBytes>, timeout: Option<f64>, together: bool) -> PyResult<()> {
         let rows = Bytes::copy_from_slice(rows.as_bytes());
-        if slots.is_empty() || rows.len() % slots.len() != 0 {
+        if slots.is_empty() || !rows.len().is_multiple_of(slots.len()) {
             return Err(PyValueError::new_err(format!("{} bytes are no rows of {} slots", rows.len(), slots.len())));
         }
         let (row, timeout) = (rows.len() / slots.len(), seconds(timeout)?);
@@ -130,7 +130,7 @@ impl ClientVector {
     /// A turn of all slots: those that had ended begin anew, the others step by their rows.
     fn begin(&self, py: Python<'_>, rows: &Bound<'_, PyBytes>, ended: &[u8], timeout: Option<f64>) -> PyResult<()> {
         let rows = Bytes::copy_from_slice(rows.as_bytes());
-        if ended.len() != self.slots || self.slots == 0 || rows.len() % self.slots != 0 {
+        if ended.len() != self.slots || self.slots == 0 || !rows.len().is_multiple_of(self.slots) {
             return Err(PyValueError::new_err(format!("{} bytes are no rows of {} slots", rows.len(), self.slots)));
         }
         let (row, timeout) = (rows.len() / self.slots, seconds(timeout)?);

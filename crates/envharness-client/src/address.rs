@@ -66,7 +66,10 @@ impl Address {
             return Err(bad("a host is missing"));
         }
         let port = match authority.port() {
-            Some(port) => port.as_str().parse().map_err(|_| bad("the port is none"))?,
+            Some(port) => port.as_u16(),
+            None if authority.as_str().rsplit(['@', ']']).next().is_some_and(|end| end.contains(':')) => {
+                return Err(bad("the port is none"));
+            }
             None if tls => 443,
             None => 80,
         };

@@ -20,6 +20,8 @@ pub struct Ask {
     pub payload: Bytes,
     /// The longest it may take.
     pub timeout: Option<Duration>,
+    /// Whether the caller waits for nothing else: then its own thread writes, where it can.
+    pub blocking: bool,
 }
 
 /// An answer.

@@ -71,6 +71,14 @@ pub enum ClientError {
         /// How many.
         waiting: usize,
     },
+    /// The server takes no message of this size.
+    #[error("the call has {bytes} bytes, a message to the server has at most {most}")]
+    TooLarge {
+        /// Bytes of the payload.
+        bytes: usize,
+        /// The server's limit.
+        most: usize,
+    },
     /// The server lacks what was asked for.
     #[error("{0}")]
     NotAvailable(String),
@@ -79,10 +87,18 @@ pub enum ClientError {
 impl ClientError {
     /// From the `data` of an error message.
     pub(crate) fn of_data(data: &[u8]) -> Self {
-        let told: serde_json::Value = serde_json::from_slice(data).unwrap_or_default();
+        let mut told: serde_json::Value = serde_json::from_slice(data).unwrap_or_default();
+        let mut text = String::from_utf8_lossy(data).into_owned();
+        // Whoever reads it relies on an object, and on a list of objects in it.
+        let errors =
+            told.get("errors").is_none_or(|errors| errors.as_array().is_some_and(|errors| errors.iter().all(serde_json::Value::is_object)));
+        if !told.is_object() || !errors {
+            told.as_object_mut().map(|told| told.remove("errors"));
+            text = if told.is_object() { told.to_string() } else { "{}".to_owned() };
+        }
         let code = told["code"].as_str().unwrap_or("UNKNOWN").to_owned();
         let message = told["message"].as_str().unwrap_or("the server told no reason").to_owned();
-        Self::Server { code, message, data: String::from_utf8_lossy(data).into_owned() }
+        Self::Server { code, message, data: text }
     }
 
     /// From the number of a code and the `data`.
@@ -109,6 +125,7 @@ impl ClientError {
             Self::Closed => "closed",
             Self::Cancelled => "cancelled",
             Self::Busy { .. } => "busy",
+            Self::TooLarge { .. } => "too-large",
             Self::NotAvailable(_) => "not-available",
         }
     }
@@ -119,6 +136,8 @@ impl ClientError {
             Self::Connect { hint, .. } => hint.clone(),
             Self::Address { .. } => Some("an address is ws://HOST:PORT, http://HOST:PORT, their TLS forms, or unix:PATH".to_owned()),
             Self::Lost { .. } => Some("reset() begins an episode in a new session".to_owned()),
+            Self::Busy { .. } => Some("wait for some of them first, or open more sessions".to_owned()),
+            Self::TooLarge { .. } => Some("`envharness serve --max-message-size` sets the limit".to_owned()),
             Self::Contract { .. } => Some("`envharness contract show` tells what an environment takes".to_owned()),
             _ => None,
         }

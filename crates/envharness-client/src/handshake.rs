@@ -19,8 +19,8 @@ use crate::settings::{Settings, Speech};
 use crate::socket::Socket;
 use crate::stream::{Stream, dial};
 
-/// The largest body of an HTTP answer that is read.
-const MOST_BODY: usize = 64 * 1024 * 1024;
+/// The largest page that is read: a contract, a status.
+const MOST_PAGE: usize = 16 * 1024 * 1024;
 
 fn connect_error(address: &Address, reason: impl ToString, hint: Option<&str>) -> ClientError {
     ClientError::Connect { address: address.to_string(), reason: reason.to_string(), hint: hint.map(ToOwned::to_owned) }
@@ -51,9 +51,12 @@ async fn send(address: &Address, settings: &Settings, request: Request<Full<Byte
     sender.send_request(request).await.map_err(failed)
 }
 
-/// The body of a GET (`body` none) or of a POST of JSON, with its status.
+/// The body of a GET (`body` none) or of a POST of JSON, with its status. An answer to a POST is a message, and may be as long as one.
 pub(crate) async fn fetch(address: &Address, settings: &Settings, path: &str, body: Option<Bytes>) -> Result<(u16, Bytes), ClientError> {
-    let method = if body.is_some() { Method::POST } else { Method::GET };
+    let (method, most) = match body {
+        Some(_) => (Method::POST, settings.most_message),
+        None => (Method::GET, settings.most_message.min(MOST_PAGE)),
+    };
     let mut builder = request(address, settings, method, path)?.header(CONNECTION, "close");
     if body.is_some() {
         builder = builder.header(CONTENT_TYPE, "application/json");
@@ -61,7 +64,7 @@ pub(crate) async fn fetch(address: &Address, settings: &Settings, path: &str, bo
     let request = builder.body(Full::new(body.unwrap_or_default())).map_err(|error| connect_error(address, error, None))?;
     let response = send(address, settings, request).await?;
     let status = response.status().as_u16();
-    let body = Limited::new(response.into_body(), MOST_BODY).collect().await;
+    let body = Limited::new(response.into_body(), most).collect().await;
     body.map(|body| (status, body.to_bytes())).map_err(|error| ClientError::Protocol { reason: error.to_string() })
 }
 
@@ -100,11 +103,12 @@ async fn handshake(address: &Address, settings: &Settings, path: &str) -> Result
         return Err(wrong("its handshake does not answer ours"));
     }
     let chosen = response.headers().get(SEC_WEBSOCKET_PROTOCOL).is_some_and(|value| value == PROTOCOL);
-    if let (Some(wanted), Some(found)) =
-        (&settings.contract, response.headers().get("x-envharness-contract").and_then(|value| value.to_str().ok()))
-        && wanted != found
-    {
-        return Err(ClientError::Contract { wanted: wanted.clone(), found: found.to_owned() });
+    if let Some(wanted) = &settings.contract {
+        let found = response.headers().get("x-envharness-contract").and_then(|value| value.to_str().ok());
+        if found != Some(wanted.as_str()) {
+            let found = found.unwrap_or("whose digest it does not tell").to_owned();
+            return Err(ClientError::Contract { wanted: wanted.clone(), found });
+        }
     }
     if settings.speech == Speech::V1 && !chosen {
         return Err(ClientError::NotAvailable(format!("{address} does not speak {PROTOCOL}")));

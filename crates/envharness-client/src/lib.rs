@@ -9,6 +9,7 @@ mod call;
 mod error;
 mod handshake;
 mod openenv;
+mod pen;
 mod runtime;
 mod seats;
 mod session;
@@ -22,7 +23,9 @@ pub use address::{Address, Way};
 pub use call::{Answer, Ask, Outcome, Sink, Slots};
 pub use error::ClientError;
 pub use openenv::OpenEnvSession;
-pub use session::{Opening, Session, capacity, close_all, contract, encoding_for, fetch, forget, open, start};
+pub use session::{
+    Opening, Session, after_fork, before_fork, capacity, close_all, contract, encoding_for, fetch, forget, open, start, threads,
+};
 pub use settings::{Proxy, Settings, Speech};
 pub use stream::{Dialer, add_dialer, remove_dialer};
 pub use trunk::{Seat, Trunk};

@@ -7,7 +7,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use envharness_wire::json::{Outer, scan};
 use envharness_wire::v1::{Encoding, Op};
-use futures_util::stream::{SplitSink, SplitStream};
+use futures_util::stream::SplitStream;
 use futures_util::{SinkExt as _, StreamExt as _};
 use tokio::sync::Notify;
 use tokio_websockets::{CloseCode, Message, WebSocketStream};
@@ -15,11 +15,15 @@ use tokio_websockets::{CloseCode, Message, WebSocketStream};
 use crate::address::Address;
 use crate::call::{Alarm, Answer, Ask, Deliveries, Limit, Sink, deliver};
 use crate::error::ClientError;
+use crate::pen::Pen;
 use crate::settings::Settings;
-use crate::socket::Socket;
+use crate::socket::{Socket, broken};
 
 /// Calls that may be unanswered at once.
 const MOST_WAITING: usize = 64;
+
+/// Codes after which the session is gone, or was never there.
+const ENDS: [&str; 7] = ["CAPACITY_REACHED", "FACTORY_ERROR", "SESSION_ERROR", "WORKER_DIED", "STEP_TIMEOUT", "DRAINING", "IDLE_TIMEOUT"];
 
 #[derive(Debug)]
 struct Waiting {
@@ -40,11 +44,13 @@ struct State {
     pinged: bool,
     fate: Option<ClientError>,
     closing: bool,
+    said_goodbye: bool,
 }
 
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
+    pen: Pen,
     /// Something is to be written.
     write: Notify,
     /// An earlier limit was set.
@@ -76,8 +82,15 @@ impl OpenEnvSession {
             pinged: false,
             fate: None,
             closing: false,
+            said_goodbye: false,
         };
-        let shared = Arc::new(Shared { state: Mutex::new(state), write: Notify::new(), look: Notify::new(), settings: settings.clone() });
+        let shared = Arc::new(Shared {
+            state: Mutex::new(state),
+            pen: Pen::default(),
+            write: Notify::new(),
+            look: Notify::new(),
+            settings: settings.clone(),
+        });
         tokio::spawn(carry(shared.clone(), stream, address.to_string()));
         Self { shared }
     }
@@ -128,7 +141,13 @@ impl OpenEnvSession {
         state.waiting.push_back(Waiting { ticket, sink, limit, whole });
         let look = state.alarm.set(limit);
         drop(state);
-        self.shared.write.notify_one();
+        let back = |messages: Vec<Message>| {
+            let mut state = self.shared.locked();
+            messages.into_iter().rev().for_each(|message| state.out.push_front(message));
+        };
+        if !(ask.blocking && self.shared.pen.try_write(|| written(&self.shared), back)) {
+            self.shared.write.notify_one();
+        }
         if look {
             self.shared.look.notify_one();
         }
@@ -178,10 +197,11 @@ fn message(kind: &str, data: Option<&Bytes>) -> Message {
 
 /// Carries the socket to its end; then everything that waits is told.
 async fn carry(shared: Arc<Shared>, stream: WebSocketStream<Socket>, name: String) {
-    let (mut sink, mut source) = stream.split();
+    let (sink, mut source) = stream.split();
+    shared.pen.set(sink).await;
     let reason = {
         let reading = read(&shared, &mut source);
-        let writing = write(&shared, &mut sink);
+        let writing = write(&shared);
         let watching = watch(&shared);
         tokio::select! {
             reason = reading => reason,
@@ -202,7 +222,9 @@ async fn carry(shared: Arc<Shared>, stream: WebSocketStream<Socket>, name: Strin
     };
     deliver(deliveries);
     let goodbye = async {
-        let _ = sink.send(Message::close(Some(CloseCode::NORMAL_CLOSURE), "")).await;
+        if let Some(mut half) = shared.pen.take().await {
+            let _ = half.send(Message::close(Some(CloseCode::NORMAL_CLOSURE), "")).await;
+        }
         while let Some(Ok(_)) = source.next().await {}
     };
     let _ = tokio::time::timeout(std::time::Duration::from_secs(2), goodbye).await;
@@ -216,7 +238,7 @@ async fn read(shared: &Shared, source: &mut SplitStream<WebSocketStream<Socket>>
     loop {
         let message = match source.next().await {
             Some(Ok(message)) => message,
-            Some(Err(error)) => return Err(lost(error)),
+            Some(Err(error)) => return Err(broken(error)),
             None => return Err(lost("the server closed the connection")),
         };
         let mut state = shared.locked();
@@ -251,6 +273,11 @@ async fn read(shared: &Shared, source: &mut SplitStream<WebSocketStream<Socket>>
         let outcome = reply(text).map(|data| Answer { payload: Bytes::copy_from_slice(data.as_bytes()), ..Answer::default() });
         let over = match &outcome {
             Err(error @ ClientError::Protocol { .. }) => Some(error.clone()),
+            Err(error @ ClientError::Server { code, .. }) if ENDS.contains(&code.as_str()) => {
+                // The server closes after it; what comes later is told the same.
+                shared.locked().fate.get_or_insert(error.clone());
+                None
+            }
             _ => None,
         };
         waiting.sink.put(outcome);
@@ -277,28 +304,30 @@ fn reply(text: &str) -> Result<&str, ClientError> {
     }
 }
 
-async fn write(shared: &Shared, sink: &mut SplitSink<WebSocketStream<Socket>, Message>) -> Result<(), ClientError> {
+/// What is to be written now.
+fn written(shared: &Shared) -> Vec<Message> {
+    let mut state = shared.locked();
+    let ping = std::mem::take(&mut state.pinged).then(|| Message::ping(Bytes::new()));
+    ping.into_iter().chain(std::mem::take(&mut state.out)).collect()
+}
+
+async fn write(shared: &Shared) -> Result<(), ClientError> {
     loop {
-        let (messages, closing, ping) = {
+        shared.pen.write(|| written(shared)).await.map_err(lost)?;
+        let closing = {
             let mut state = shared.locked();
-            (std::mem::take(&mut state.out), state.closing, std::mem::take(&mut state.pinged))
+            let closing = state.closing && !state.said_goodbye;
+            if closing {
+                state.said_goodbye = true;
+                state.out.push_back(Message::text("{\"type\":\"close\"}"));
+            } else if state.said_goodbye {
+                return Ok(());
+            }
+            closing
         };
-        if ping {
-            sink.feed(Message::ping(Bytes::new())).await.map_err(lost)?;
+        if !closing {
+            shared.write.notified().await;
         }
-        let any = ping || !messages.is_empty();
-        for message in messages {
-            sink.feed(message).await.map_err(lost)?;
-        }
-        if any {
-            sink.flush().await.map_err(lost)?;
-            continue;
-        }
-        if closing {
-            sink.send(Message::text("{\"type\":\"close\"}")).await.map_err(lost)?;
-            return Ok(());
-        }
-        shared.write.notified().await;
     }
 }
 

@@ -1,14 +1,19 @@
 //! The thread on which sockets are read: pings are answered there while the caller computes.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::runtime::{Builder, Handle, Runtime};
 
 static RUNTIME: Mutex<Option<(u32, Runtime)>> = Mutex::new(None);
 
+/// The place of the runtime.
+pub(crate) fn held() -> MutexGuard<'static, Option<(u32, Runtime)>> {
+    RUNTIME.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// The runtime of this process; a forked child gets its own, since threads do not survive a fork.
 pub(crate) fn handle() -> std::io::Result<Handle> {
-    let mut held = RUNTIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut held = held();
     let here = std::process::id();
     if let Some((pid, runtime)) = &*held
         && *pid == here

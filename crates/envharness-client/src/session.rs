@@ -1,12 +1,14 @@
 //! Sessions of either protocol, and how they are opened.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
-use std::time::Duration;
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use envharness_wire::v1::{Encoding, Op};
 use serde_json::{Value, json};
+use tokio::runtime::Runtime;
 
 use crate::address::Address;
 use crate::call::{Answer, Ask, Sink};
@@ -15,6 +17,7 @@ use crate::handshake;
 use crate::openenv::OpenEnvSession;
 use crate::runtime;
 use crate::settings::{Settings, Speech};
+use crate::stream::{self, Dialer};
 use crate::trunk::{Seat, Trunk};
 
 /// A session.
@@ -91,6 +94,8 @@ type Key = (Address, Settings);
 struct Known {
     trunk: Weak<Trunk>,
     is_openenv: bool,
+    /// The last connection that could not be made, and when that was.
+    failed: Option<(Instant, ClientError)>,
 }
 
 static KNOWN: LazyLock<Mutex<HashMap<Key, Arc<tokio::sync::Mutex<Known>>>>> = LazyLock::new(Mutex::default);
@@ -101,6 +106,27 @@ fn known(key: &Key) -> Arc<tokio::sync::Mutex<Known>> {
         all.retain(|_, known| Arc::strong_count(known) > 1 || known.try_lock().is_ok_and(|known| known.trunk.strong_count() > 0));
     }
     all.entry(key.clone()).or_default().clone()
+}
+
+type Held = (
+    MutexGuard<'static, Option<(u32, Runtime)>>,
+    MutexGuard<'static, HashMap<Key, Arc<tokio::sync::Mutex<Known>>>>,
+    MutexGuard<'static, HashMap<u64, Dialer>>,
+);
+
+thread_local! {
+    static HELD: RefCell<Option<Held>> = const { RefCell::new(None) };
+}
+
+/// Keeps other threads out of what a forked child needs, so that none of them is in the middle of it at the fork.
+pub fn before_fork() {
+    let held = (runtime::held(), KNOWN.lock().unwrap_or_else(PoisonError::into_inner), stream::dialers());
+    HELD.set(Some(held));
+}
+
+/// The fork is done, in either process.
+pub fn after_fork() {
+    HELD.take();
 }
 
 /// Forgets the connections of this process: after a fork they are the parent's.
@@ -139,12 +165,20 @@ pub async fn open(address: Address, settings: Settings, opening: Opening) -> Res
     if settings.speech != Speech::OpenEnv && opening.query.is_none() {
         let key = (address.clone(), settings.clone());
         let known = known(&key);
+        let began = Instant::now();
         let mut held = known.lock().await;
+        if let Some((at, error)) = &held.failed
+            && *at >= began
+        {
+            // Those that waited for the same connection do not try one after the other.
+            return Err(error.clone());
+        }
         if !held.is_openenv {
             let trunk = match held.trunk.upgrade().filter(|trunk| trunk.is_open()) {
                 Some(trunk) => trunk,
                 None => {
-                    let (stream, v1) = handshake::open(&address, &settings, "/ws").await?;
+                    let opened = handshake::open(&address, &settings, "/ws").await;
+                    let (stream, v1) = opened.inspect_err(|error| held.failed = Some((Instant::now(), error.clone())))?;
                     if !v1 {
                         held.is_openenv = true;
                         drop(held);
@@ -252,6 +286,14 @@ async fn limited<T>(work: impl Future<Output = Result<T, ClientError>>, timeout:
         Ok(result) => result,
         Err(_) => Err(ClientError::TimedOut { seconds: timeout.as_secs_f64() }),
     }
+}
+
+/// The thread of the sockets, for a server of this process whose clients are here: nothing passes from thread to thread.
+///
+/// # Errors
+/// No thread can be started.
+pub fn threads() -> std::io::Result<tokio::runtime::Handle> {
+    runtime::handle()
 }
 
 /// Starts work on the thread of the sockets; what comes of it goes to `done`.

@@ -7,7 +7,20 @@ use std::task::{Context, Poll};
 use bytes::{Buf as _, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use crate::error::ClientError;
 use crate::stream::Stream;
+
+/// Why a socket cannot be read any more: what came is wrong, or nothing comes.
+pub(crate) fn broken(error: tokio_websockets::Error) -> ClientError {
+    use tokio_websockets::Error;
+    match error {
+        Error::PayloadTooLong { len, max_len } => {
+            ClientError::Protocol { reason: format!("a message of {len} bytes came, where {max_len} are the most") }
+        }
+        Error::Protocol(error) => ClientError::Protocol { reason: error.to_string() },
+        error => ClientError::Lost { reason: error.to_string() },
+    }
+}
 
 /// A stream after its handshake.
 #[derive(Debug)]

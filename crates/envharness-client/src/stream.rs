@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, Empty};
+use http_body_util::Empty;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
@@ -74,18 +74,23 @@ impl AsyncWrite for Stream {
 pub type Dialer = Arc<dyn Fn() -> Option<DuplexStream> + Send + Sync>;
 
 static DIALERS: LazyLock<Mutex<HashMap<u64, Dialer>>> = LazyLock::new(Mutex::default);
+/// The servers in this process, by number.
+pub(crate) fn dialers() -> MutexGuard<'static, HashMap<u64, Dialer>> {
+    DIALERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 static NUMBERS: AtomicU64 = AtomicU64::new(0);
 
 /// A server in this process becomes reachable; the number is for [`Address::memory`].
 pub fn add_dialer(dialer: Dialer) -> u64 {
     let number = NUMBERS.fetch_add(1, Ordering::Relaxed) + 1;
-    DIALERS.lock().unwrap_or_else(PoisonError::into_inner).insert(number, dialer);
+    dialers().insert(number, dialer);
     number
 }
 
 /// It is not any more.
 pub fn remove_dialer(number: u64) {
-    DIALERS.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
+    dialers().remove(&number);
 }
 
 /// Connects.
@@ -104,7 +109,7 @@ pub(crate) async fn dial(address: &Address, settings: &Settings) -> Result<Strea
     };
     let (host, port, tls) = match &address.way {
         Way::Memory(number) => {
-            let dialer = DIALERS.lock().unwrap_or_else(PoisonError::into_inner).get(number).cloned();
+            let dialer = dialers().get(number).cloned();
             return dialer.and_then(|dial| dial()).map(Stream::Memory).ok_or_else(|| failed("it has ended".to_owned(), None));
         }
         Way::Unix(path) => return UnixStream::connect(path).await.map(Stream::Unix).map_err(io),
@@ -166,6 +171,6 @@ async fn through(proxy: &str, host: &str, port: u16) -> Result<TcpStream, String
     let upgraded = hyper::upgrade::on(&mut response).await.map_err(|error| failed(error.to_string()))?;
     let parts = upgraded.downcast::<TokioIo<TcpStream>>().map_err(|_| failed("it cannot be passed on".to_owned()))?;
     // The server does not speak first, in TLS or HTTP.
-    let _ = response.into_body().frame();
+    drop(response.into_body());
     Ok(parts.io.into_inner())
 }

@@ -102,10 +102,10 @@ impl Vector {
                         }
                         last = Some(at);
                     }
-                    pending.push(Entry { session: seat.number(), payload, sink });
+                    pending.push(Entry { session: seat.number(), serial: seat.serial(), payload, sink });
                 }
                 Some(session) => {
-                    session.ask(&Ask { op, encoding, payload, timeout }, sink);
+                    session.ask(&Ask { op, encoding, payload, timeout, blocking: false }, sink);
                 }
             }
         }
@@ -113,7 +113,7 @@ impl Vector {
             trunks.entry(Arc::as_ptr(&trunk)).or_insert_with(|| (trunk.clone(), Vec::new())).1.append(&mut pending);
         }
         for (trunk, entries) in trunks.into_values() {
-            trunk.ask_many(op, encoding, timeout, entries);
+            trunk.ask_many(op, encoding, timeout, entries, together);
         }
     }
 

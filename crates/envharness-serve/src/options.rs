@@ -63,6 +63,8 @@ pub struct ServeOptions {
     pub spec: Option<PathBuf>,
     /// Whether changed sources are loaded anew.
     pub reload: bool,
+    /// The threads to run on, where they are not to be its own.
+    pub runtime: Option<tokio::runtime::Handle>,
 }
 
 /// The longest reset or step where nobody says.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use envharness_rig::{Reporter, Rig};
 use envharness_server::{Place, RunMode, Server, ServerHandle, Upstream};
 use envharness_worker::{PoolError, Stats};
-use tokio::runtime::Runtime;
+use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Notify;
 
 use crate::error::ServeError;
@@ -14,10 +14,26 @@ use crate::options::ServeOptions;
 use crate::prepare::{Printed, What, prepare};
 use crate::reload;
 
+/// The threads of a server.
+#[derive(Debug)]
+enum Threads {
+    Own(Runtime),
+    Shared(Handle),
+}
+
+impl Threads {
+    fn handle(&self) -> &Handle {
+        match self {
+            Self::Own(runtime) => runtime.handle(),
+            Self::Shared(handle) => handle,
+        }
+    }
+}
+
 /// A server, its workers and the threads below them.
 #[derive(Debug)]
 pub struct Service {
-    runtime: Mutex<Option<Runtime>>,
+    runtime: Mutex<Option<Threads>>,
     handle: ServerHandle,
     hurry: Arc<Notify>,
     notes: Vec<String>,
@@ -67,11 +83,10 @@ impl Service {
         let early =
             port.map(|port| Server::bind(options.config(host.clone(), port, mode.unwrap_or_default()), options.insecure)).transpose()?;
         let prepared = prepare(&options, rig, reporter)?;
-        // A second core for the front helps where there are four; on two it would only take it from the workers.
-        let threads = std::thread::available_parallelism().map_or(1, |cores| cores.get() / 2).clamp(1, 8);
-        let runtime =
-            tokio::runtime::Builder::new_multi_thread().worker_threads(threads).thread_name("envharness-front").enable_all().build();
-        let runtime = runtime.map_err(ServeError::Threads)?;
+        let runtime = match options.runtime.take() {
+            Some(handle) => Threads::Shared(handle),
+            None => Threads::Own(own_threads().map_err(ServeError::Threads)?),
+        };
         let stats = Stats::default();
         let slot: Arc<OnceLock<ServerHandle>> = Arc::default();
         let front = slot.clone();
@@ -80,7 +95,7 @@ impl Service {
                 handle.printed(generation, session, stream, text);
             }
         });
-        let handle = runtime.block_on(async {
+        let handle = runtime.handle().block_on(async {
             let hosted = match prepared.host(&options, stats.clone(), 0, &printed).await {
                 Ok(served) => Ok(served),
                 // An application with routes of its own is run as it is.
@@ -127,7 +142,7 @@ impl Service {
     /// A connection from this process; none when it has ended.
     pub fn connect(&self) -> Option<tokio::io::DuplexStream> {
         let runtime = self.runtime.lock().unwrap_or_else(PoisonError::into_inner);
-        let _inside = runtime.as_ref()?.enter();
+        let _inside = runtime.as_ref()?.handle().enter();
         Some(self.handle.connect())
     }
 
@@ -162,8 +177,10 @@ impl Service {
             return;
         }
         let hurry = self.hurry.clone();
-        runtime.block_on(self.handle.drain(async move { hurry.notified().await }));
-        runtime.shutdown_timeout(Duration::from_secs(2));
+        runtime.handle().block_on(self.handle.drain(async move { hurry.notified().await }));
+        if let Threads::Own(runtime) = runtime {
+            runtime.shutdown_timeout(Duration::from_secs(2));
+        }
     }
 }
 
@@ -172,6 +189,12 @@ impl Drop for Service {
         self.hurry();
         self.stop();
     }
+}
+
+fn own_threads() -> std::io::Result<Runtime> {
+    // A second core for the front helps where there are four; on two it would only take it from the workers.
+    let threads = std::thread::available_parallelism().map_or(1, |cores| cores.get() / 2).clamp(1, 8);
+    Builder::new_multi_thread().worker_threads(threads).thread_name("envharness-front").enable_all().build()
 }
 
 async fn application(what: &What, app: &str, options: &ServeOptions) -> Result<Upstream, ServeError> {

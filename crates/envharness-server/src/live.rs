@@ -196,6 +196,10 @@ impl Live {
         }
     }
 
+    fn touch_at(&self, now: Instant) {
+        self.touched.store(self.shared.at(now), Ordering::Relaxed);
+    }
+
     /// It was used.
     pub(crate) fn touch(&self) {
         self.touched.store(self.shared.now(), Ordering::Relaxed);
@@ -219,18 +223,17 @@ impl Live {
     /// One request to the instance. Requests of one session wait for each other.
     pub(crate) async fn call(&self, op: Op, flags: u8, payload: &[u8]) -> Result<Reply, Ended> {
         let held = self.session.clone().lock_owned().await;
-        let asked = self.ask(held, op, flags, payload)?;
+        let asked = self.ask(held, op, flags, payload, Instant::now())?;
         self.answered(asked, payload).await
     }
 
-    /// Sends a request at once, where no other runs.
-    pub(crate) fn try_ask(&self, op: Op, flags: u8, payload: &[u8]) -> Option<Result<Asking, Ended>> {
+    /// Sends a request at once, where no other runs. It is now `began`: the clock is not read for each of many.
+    pub(crate) fn try_ask(&self, op: Op, flags: u8, payload: &[u8], began: Instant) -> Option<Result<Asking, Ended>> {
         let held = self.session.clone().try_lock_owned().ok()?;
-        Some(self.ask(held, op, flags, payload))
+        Some(self.ask(held, op, flags, payload, began))
     }
 
-    fn ask(&self, mut held: OwnedMutexGuard<Option<Session>>, op: Op, flags: u8, payload: &[u8]) -> Result<Asking, Ended> {
-        let began = Instant::now();
+    fn ask(&self, mut held: OwnedMutexGuard<Option<Session>>, op: Op, flags: u8, payload: &[u8], began: Instant) -> Result<Asking, Ended> {
         let Some(session) = held.as_mut() else {
             return Err(Ended {
                 code: Code::SessionError,
@@ -239,7 +242,7 @@ impl Live {
                 fault: false,
             });
         };
-        self.touch();
+        self.touch_at(began);
         let asked = session.ask(op, flags, payload);
         Ok(Asking { held, asked, op, began })
     }
@@ -251,28 +254,29 @@ impl Live {
             Some(session) => session.answered(op, asked).await,
             None => Err(Failure::Start("the session has ended".to_owned())),
         };
-        self.settle(&mut held, op, began, payload, result)
+        self.settle(&mut held, op, (began, Instant::now()), payload, result)
     }
 
-    /// The answer that was there at once.
-    pub(crate) fn answered_now(&self, asking: Asking, payload: &[u8]) -> Result<Reply, Ended> {
+    /// The answer that was there at once; it is still `now`.
+    pub(crate) fn answered_now(&self, asking: Asking, payload: &[u8], now: Instant) -> Result<Reply, Ended> {
         let Asking { mut held, asked, op, began } = asking;
         let result = match asked {
             Asked::Answered(reply) => Ok(reply),
             Asked::Sent(_) => Err(Failure::Start("the answer is not there yet".to_owned())),
         };
-        self.settle(&mut held, op, began, payload, result)
+        self.settle(&mut held, op, (began, now), payload, result)
     }
 
     fn settle(
         &self,
         held: &mut Option<Session>,
         op: Op,
-        began: Instant,
+        (began, now): (Instant, Instant),
         payload: &[u8],
         result: Result<Reply, Failure>,
     ) -> Result<Reply, Ended> {
-        self.touch();
+        self.touch_at(now);
+        let took = now.saturating_duration_since(began);
         let metrics = &self.shared.metrics;
         let reply = match result {
             Ok(reply) => reply,
@@ -288,8 +292,8 @@ impl Live {
         };
         if reply.kind == Answer::Ok {
             match op {
-                Op::Step => metrics.answered(true, began.elapsed()),
-                Op::Reset => metrics.answered(false, began.elapsed()),
+                Op::Step => metrics.answered(true, took),
+                Op::Reset => metrics.answered(false, took),
                 _ => {}
             }
             if matches!(op, Op::Step | Op::Reset) {

@@ -99,7 +99,12 @@ impl Shared {
 
     /// Milliseconds since the start.
     pub(crate) fn now(&self) -> u64 {
-        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+        self.at(Instant::now())
+    }
+
+    /// Milliseconds from the start to a moment.
+    pub(crate) fn at(&self, moment: Instant) -> u64 {
+        u64::try_from(moment.saturating_duration_since(self.began).as_millis()).unwrap_or(u64::MAX)
     }
 
     /// Whether the server is about to end.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use envharness_wire::Code;
 use envharness_wire::frame::{Answer, INLINE, NOT_FINITE, Op};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use crate::death::{Death, PoolError};
 use crate::launcher::Launcher;
@@ -51,6 +51,9 @@ pub(crate) struct Inner {
     learns: bool,
     most: usize,
     active: AtomicUsize,
+    /// Of the active ones, those whose client has left.
+    closing: AtomicUsize,
+    freed: Notify,
     numbers: AtomicU32,
     workers: Mutex<Vec<Arc<Worker>>>,
     /// The template to fork from. Its lock is held while one starts.
@@ -111,6 +114,8 @@ impl Pool {
             mode: AtomicU8::new(mode as u8),
             most,
             active: AtomicUsize::new(0),
+            closing: AtomicUsize::new(0),
+            freed: Notify::new(),
             numbers: AtomicU32::new(0),
             workers: Mutex::default(),
             template: tokio::sync::Mutex::new(None),
@@ -173,7 +178,7 @@ impl Pool {
     }
 
     pub(crate) async fn open(&self, counted: bool, options: &[u8]) -> Result<PoolSession, Failure> {
-        let permit = self.permit(counted)?;
+        let permit = self.permit(counted).await?;
         let (worker, mode) = self.place().await?;
         let number = self.inner.numbers.fetch_add(1, Ordering::Relaxed) + 1;
         let mut session = PoolSession { pool: self.clone(), worker, number, mode, permit: Some(permit), open: true };
@@ -187,13 +192,29 @@ impl Pool {
         Ok(session)
     }
 
-    fn permit(&self, counted: bool) -> Result<Permit, Failure> {
+    /// A slot. Where all are taken, but by instances that are closing, theirs are waited for: who closes a session and opens
+    /// another is not to be refused.
+    async fn permit(&self, counted: bool) -> Result<Permit, Failure> {
         let inner = &self.inner;
-        if counted {
-            let taken = inner.active.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < inner.most).then_some(n + 1));
-            taken.map_err(|active| Failure::Capacity { active, most: inner.most })?;
+        if !counted {
+            return Ok(Permit { inner: None });
         }
-        Ok(Permit { inner: counted.then(|| inner.clone()) })
+        let taken = || inner.active.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < inner.most).then_some(n + 1));
+        let waiting = async {
+            loop {
+                let freed = inner.freed.notified();
+                tokio::pin!(freed);
+                // Before the look, so that a slot that is freed in between is heard of.
+                freed.as_mut().enable();
+                match taken() {
+                    Err(_) if inner.closing.load(Ordering::Relaxed) > 0 => freed.await,
+                    looked => return looked,
+                }
+            }
+        };
+        let looked = tokio::time::timeout(inner.config.limits.close, waiting).await.unwrap_or_else(|_| taken());
+        looked.map_err(|active| Failure::Capacity { active, most: inner.most })?;
+        Ok(Permit { inner: Some(inner.clone()) })
     }
 
     /// Asks a fresh instance of any worker.
@@ -368,6 +389,7 @@ impl Drop for Permit {
     fn drop(&mut self) {
         if let Some(inner) = &self.inner {
             inner.active.fetch_sub(1, Ordering::Relaxed);
+            inner.freed.notify_waiters();
         }
     }
 }
@@ -517,6 +539,7 @@ impl Drop for PoolSession {
         }
         let limit = pool.inner.config.limits.close;
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        pool.inner.closing.fetch_add(1, Ordering::Relaxed);
         // The slot is free again when the instance is closed, not before.
         runtime.spawn(async move {
             if tokio::time::timeout(limit, answer).await.is_err() && !worker.is_dead() {
@@ -527,6 +550,7 @@ impl Drop for PoolSession {
                 }
             }
             pool.release(&worker);
+            pool.inner.closing.fetch_sub(1, Ordering::Relaxed);
             drop(permit);
         });
     }

@@ -271,6 +271,8 @@ def schema_of(space):
     if kind == "Discrete":
         return {"type": "integer", "minimum": int(space.start), "maximum": int(space.start + space.n - 1)}
     if kind == "Box":
+        if space.dtype == bool:
+            return nested(space.shape, {"type": "boolean"})
         element = {"type": "integer" if numpy.issubdtype(space.dtype, numpy.integer) else "number"}
         low, high = numpy.min(space.low) if space.low.size else 0, numpy.max(space.high) if space.high.size else 0
         if numpy.isfinite(low):

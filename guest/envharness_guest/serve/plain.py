@@ -79,6 +79,7 @@ class PlainCodec(Codec):
             from pydantic import ValidationError
 
             self.validation_error = ValidationError
+        self._struct = struct_writer(observation_cls) if is_struct(observation_cls) else None
         # What no class reads may have its arrays.
         self.lists = self._adapter is not None or self._decoder is not None
 
@@ -93,6 +94,13 @@ class PlainCodec(Codec):
 
             return msgspec.convert(data, self.action_cls)
         return self._adapter.validate_python(data) if self._adapter is not None else data
+
+    def observation(self, value, http):
+        if self._struct is not None and not http and type(value) is self.observation_cls:
+            written = self._struct(value)
+            if written is not None:
+                return written
+        return super().observation(value, http)
 
     def items(self, error):
         if hasattr(error, "errors"):
@@ -129,6 +137,27 @@ class PlainCodec(Codec):
             "state": schema_of(self.state_cls),
             "reset_observation": observation,
         }
+
+
+def struct_writer(cls):
+    """What writes a struct as a reply in one pass; None for one that is to be looked at more closely."""
+    import msgspec
+
+    encode, builtins = msgspec.json.Encoder().encode, msgspec.to_builtins
+
+    def write(value):
+        try:
+            inner = builtins(value)
+            reply = {"observation": inner, "reward": inner.pop("reward", None), "done": bool(inner.pop("done", False))}
+            if inner.get("metadata"):
+                reply["metadata"] = inner["metadata"]
+            data = encode(reply)
+        except (TypeError, ValueError, AttributeError, msgspec.MsgspecError):
+            return None
+        # A NaN is written as null here, and must be told from one.
+        return None if b"null" in data else (data, 1 if reply["done"] else 0)
+
+    return write
 
 
 def adapter(cls):

@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 from queue import SimpleQueue
-from time import perf_counter
+from time import monotonic, perf_counter, sleep
 
 from . import capture, frames
 from .errors import trace_of
@@ -177,31 +177,37 @@ class Worker:
     def batch(self, batch):
         """Answers a batch. Sessions of the main thread answer together, but none waits long for another."""
         out, began = [], perf_counter()
-        sessions, set_current = self.sessions, capture.current.set
+        sessions, set_current, pack = self.sessions, capture.current.set, frames.answer
+        before = began
         for op, flags, session, request, payload in batch:
             runner = sessions.get(session)
-            if runner is None:
-                answer = self.without_session(op, flags, session, request, payload)
-            elif isinstance(runner, ThreadRunner):
+            if type(runner) is Session:
+                set_current(session)
+                if op == frames.STEP:
+                    kind, bits, data = runner.step(flags, payload)
+                    now = perf_counter()
+                    if now - before > SLOW:
+                        self.learner.on_main(now - before)
+                else:
+                    kind, bits, data = perform(runner, op, flags, payload)
+                    now = perf_counter()
+                    if op == frames.CLOSE:
+                        self.forget(session)
+            elif runner is not None:
                 runner.put((op, flags, request, payload))
                 continue
             else:
-                before = perf_counter()
-                set_current(session)
-                answer = perform(runner, op, flags, payload)
-                set_current(0)
-                now = perf_counter()
-                if op == frames.STEP:
-                    self.learner.on_main(now - before)
-                elif op == frames.CLOSE:
-                    self.forget(session)
-                if now - began > GATHER:
-                    out.append(frames.answer(*answer[:2], session, request, answer[2]))
-                    self.channel.send(b"".join(out))
-                    out, began = [], now
+                answer = self.without_session(op, flags, session, request, payload)
+                if answer is None:
                     continue
-            if answer is not None:
-                out.append(frames.answer(*answer[:2], session, request, answer[2]))
+                kind, bits, data = answer
+                now = perf_counter()
+            out.append(pack(kind, bits, session, request, data))
+            before = now
+            if now - began > GATHER:
+                self.channel.send(b"".join(out))
+                out, began = [], now
+        set_current(0)
         if out:
             self.channel.send(b"".join(out))
 
@@ -244,12 +250,17 @@ class Worker:
                     runner.close()
                 except BaseException as error:
                     print(trace_of(error))
+                self.sessions.pop(runner.id, None)
 
         def close_all():
             for runner in list(self.sessions.values()):
                 close(runner)
 
         closer = threading.Thread(target=close_all, daemon=True)
+        until = monotonic() + 2
         closer.start()
         closer.join(2)
+        # Sessions with a thread of their own close there.
+        while self.sessions and monotonic() < until:
+            sleep(0.005)
         os._exit(0)

@@ -9,6 +9,9 @@
 Importing this module loads no third-party module and starts nothing; the first call opens the store.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from envharness._aio import acreate_env, adestroy_env, aexecute, alock
 from envharness._api import (
     activate,
@@ -52,20 +55,22 @@ from envharness._errors import (
     SpecError,
     TransferError,
 )
-from envharness._local import local
 from envharness._native import Lock, Spec, __version__
 from envharness._result import Result
 from envharness._serve import Server, serve
 from envharness._spec import EnvSpecBuilder, create_spec, load_spec, load_spec_from_config, spec_schema
-from envharness.client import (
-    EnvClient,
-    GenericEnvClient,
-    MCPToolClient,
-    StepResult,
-    SyncEnvClient,
-    VectorClient,
-    VectorResult,
-)
+
+if TYPE_CHECKING:
+    from envharness._local import local
+    from envharness.client import (
+        EnvClient,
+        GenericEnvClient,
+        MCPToolClient,
+        StepResult,
+        SyncEnvClient,
+        VectorClient,
+        VectorResult,
+    )
 
 __all__ = [
     "ActivationError",
@@ -131,3 +136,34 @@ __all__ = [
     "serve",
     "spec_schema",
 ]
+
+#: What drives environments needs asyncio, and is loaded when it is first asked for.
+_LAZY = {
+    "EnvClient": "envharness.client",
+    "GenericEnvClient": "envharness.client",
+    "MCPToolClient": "envharness.client",
+    "StepResult": "envharness.client",
+    "SyncEnvClient": "envharness.client",
+    "VectorClient": "envharness.client",
+    "VectorResult": "envharness.client",
+    "client": "envharness.client",
+    "compat": "envharness.compat",
+    "gym": "envharness.gym",
+    "local": "envharness._local",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Loads what is asked for."""
+    module = _LAZY.get(name)
+    if module is None:
+        raise AttributeError(f"module 'envharness' has no attribute {name!r}")
+    loaded = import_module(module)
+    value = loaded if module == f"envharness.{name}" else getattr(loaded, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """What there is, loaded or not."""
+    return sorted({*globals(), *__all__})

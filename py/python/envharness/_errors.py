@@ -249,6 +249,7 @@ def from_native(kind: str, message: str, details: list[str], hint: str | None, o
 
 _OF_CODES = {
     "VALIDATION_ERROR": InvalidAction,
+    "INVALID_JSON": InvalidAction,
     "EXECUTION_ERROR": EnvironmentFailed,
     "FACTORY_ERROR": EnvironmentFailed,
     "CAPACITY_REACHED": Saturated,

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from envharness._errors import ServeError
 from envharness._serve import serve
 from envharness.client import VectorClient
 
 _OF_CLIENT = (
-    "action", "observation", "request_timeout", "wait", "open_options", "max_message_size", "protocol", "connect_timeout",
+    "action", "observation", "stack", "request_timeout", "wait", "open_options", "protocol", "connect_timeout",
 )  # fmt: skip
 
 
@@ -38,8 +39,8 @@ def local(
         in_process: Whether to step in this process: what native environments do, and others cannot.
         autoreset: As that of :class:`envharness.VectorClient`.
         encoding: As that of :class:`envharness.VectorClient`.
-        **options: ``request_timeout``, ``action``, ``observation``, ``open_options`` and ``wait`` go to the client; others,
-            ``workers`` and ``packages`` for two, to the hosting.
+        **options: ``request_timeout``, ``action``, ``observation``, ``stack``, ``open_options`` and ``wait`` go to the client;
+            others, ``workers`` and ``packages`` for two, to the hosting.
 
     Raises:
         ServeError: The target cannot be hosted.
@@ -51,10 +52,16 @@ def local(
     if inside:
         if not is_native:
             raise ValueError(f"{target!r} is not native, and runs in worker processes only")
+        stack = options.pop("stack", True)
         if options:
             raise TypeError(f"{next(iter(options))!r} means nothing to an environment in this process")
-        return VectorClient._in_process(name.partition(":")[2], num_envs, autoreset, encoding)
+        try:
+            return VectorClient._in_process(name.partition(":")[2], num_envs, autoreset, encoding, stack)
+        except KeyError:
+            raise ServeError(f"there is no native environment `{name.partition(':')[2]}`") from None
     ours = {key: options.pop(key) for key in _OF_CLIENT if key in options}
+    if "max_message_size" in options:
+        ours["max_message_size"] = options["max_message_size"]
     options.setdefault("max_sessions", num_envs)
     server = serve(target, host="memory:", **options)
     try:

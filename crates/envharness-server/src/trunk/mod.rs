@@ -375,6 +375,7 @@ impl Trunk {
                 return self.refuse(header, Code::ProtocolError, &format!("the table of entries: {torn}"), &[]);
             }
         };
+        let until = until(header);
         let mut tasks = Vec::with_capacity(asks.len());
         let nothing = asks.is_empty();
         for ask in asks {
@@ -387,8 +388,7 @@ impl Trunk {
                 }
             };
             let payload = payload.slice(ask.payload);
-            let task =
-                Task { op, encoding, sequence: ask.sequence, request: header.request, until: until(header), cancelled: false, payload };
+            let task = Task { op, encoding, sequence: ask.sequence, request: header.request, until, cancelled: false, payload };
             if let Some(task) = seat.accept(task, ask.sequence.wrapping_sub(1)) {
                 tasks.push((seat, task));
             }

@@ -52,7 +52,7 @@ fn order(op: Op, encoding: Encoding) -> Option<(frame::Op, u8)> {
 }
 
 /// A refusal before the environment is asked.
-fn refused(shared: &Shared, seat: &Seat, task: &Task) -> Option<Kept> {
+fn refused(shared: &Shared, seat: &Seat, task: &Task, now: Instant) -> Option<Kept> {
     let refuse = |code: Code, message: &str| {
         shared.metrics.error(code.name());
         Some(Kept::failure(task, code, failure(code, message, &[])))
@@ -60,7 +60,7 @@ fn refused(shared: &Shared, seat: &Seat, task: &Task) -> Option<Kept> {
     if task.cancelled {
         return refuse(Code::Cancelled, "the request was cancelled before its turn came; it was not carried out");
     }
-    if task.until.is_some_and(|until| until <= Instant::now()) {
+    if task.until.is_some_and(|until| until <= now) {
         return refuse(Code::DeadlineExceeded, "the request's time was over before its turn came; it was not carried out");
     }
     if shared.config.mode == RunMode::Production && task.op != Op::Mcp {
@@ -87,7 +87,7 @@ fn refused(shared: &Shared, seat: &Seat, task: &Task) -> Option<Kept> {
 }
 
 async fn perform(shared: &Arc<Shared>, seat: &Seat, task: &Task) -> (Kept, Option<Code>) {
-    if let Some(kept) = refused(shared, seat, task) {
+    if let Some(kept) = refused(shared, seat, task, Instant::now()) {
         return (kept, None);
     }
     if task.op == Op::Mcp && task.encoding == Encoding::Json {
@@ -182,20 +182,18 @@ impl Group {
 
     /// Asks all at once; what is answered at once leaves at once, the rest worker by worker.
     pub(super) fn begin(self, shared: &Arc<Shared>, outbox: &Arc<Outbox>) {
-        let mut answered = Vec::new();
+        let began = Instant::now();
+        let mut answered = Vec::with_capacity(self.tasks.len());
+        let mut at_once = Vec::new();
         let mut workers: HashMap<u32, Vec<(Arc<Seat>, Task, Asking)>> = HashMap::new();
         for (seat, task) in self.tasks {
-            if let Some(kept) = refused(shared, &seat, &task) {
+            if let Some(kept) = refused(shared, &seat, &task, began) {
                 answered.push((seat, kept, None));
                 continue;
             }
             let Some((op, flags)) = order(task.op, task.encoding) else { continue };
-            match seat.live.try_ask(op, flags, &task.payload) {
-                Some(Ok(asking)) if asking.is_answered() => {
-                    let result = seat.live.answered_now(asking, &task.payload);
-                    let (kept, ended) = settle(shared, &task, result);
-                    answered.push((seat, kept, ended));
-                }
+            match seat.live.try_ask(op, flags, &task.payload, began) {
+                Some(Ok(asking)) if asking.is_answered() => at_once.push((seat, task, asking)),
                 Some(Ok(asking)) => workers.entry(asking.worker()).or_default().push((seat, task, asking)),
                 Some(Err(ended)) => {
                     let (kept, ended) = settle(shared, &task, Err(ended));
@@ -204,6 +202,12 @@ impl Group {
                 // Something else holds the instance: it is asked when that is done.
                 None => drop(tokio::spawn(run(shared.clone(), seat, task))),
             }
+        }
+        let now = Instant::now();
+        for (seat, task, asking) in at_once {
+            let result = seat.live.answered_now(asking, &task.payload, now);
+            let (kept, ended) = settle(shared, &task, result);
+            answered.push((seat, kept, ended));
         }
         let heading = Heading { op: self.op, encoding: self.encoding, request: self.request, contract: self.contract };
         if !answered.is_empty() {

@@ -277,10 +277,6 @@ class EnvClient(ABC, Generic[ActT, ObsT, StateT]):
         with suppress(Exception):
             await ws.close()
 
-    async def _send(self, message):
-        await self._connect_async()
-        await self._ws.send(json.dumps(message))
-
     async def _receive(self):
         try:
             return json.loads(await asyncio.wait_for(self._ws.recv(), self._message_timeout))
@@ -299,27 +295,38 @@ class EnvClient(ABC, Generic[ActT, ObsT, StateT]):
     async def _send_and_receive(self, message):
         _, closed = _transport()
         # A refusal is sent before any request, and the socket may be closed before ours is sent; the frame is still there.
+        await self._connect_async()
         with suppress(closed):
-            await self._send(message)
+            await self._ws.send(json.dumps(message))
         response = await self._receive()
+        if not isinstance(response, dict):
+            raise RuntimeError("Server error: a reply is no object (code: UNKNOWN)")
         if response.get("type") == "error":
             data = response.get("data", {})
+            data = data if isinstance(data, dict) else {}
             raise RuntimeError(
                 "Server error: %s (code: %s)" % (data.get("message", "Unknown error"), data.get("code", "UNKNOWN"))
             )
         return response
 
+    @staticmethod
+    def _data(response):
+        data = response.get("data", {})
+        if not isinstance(data, dict):
+            raise RuntimeError("Server error: a reply's data is no object (code: UNKNOWN)")
+        return data
+
     async def _reset_async(self, **kwargs):
         response = await self._send_and_receive({"type": "reset", "data": kwargs})
-        return self._parse_result(response.get("data", {}))
+        return self._parse_result(self._data(response))
 
     async def _step_async(self, action, **kwargs):
         response = await self._send_and_receive({"type": "step", "data": self._step_payload(action)})
-        return self._parse_result(response.get("data", {}))
+        return self._parse_result(self._data(response))
 
     async def _state_async(self):
         response = await self._send_and_receive({"type": "state"})
-        return self._parse_state(response.get("data", {}))
+        return self._parse_state(self._data(response))
 
     async def _close_async(self):
         children, self._child_clients = self._child_clients, []

@@ -77,12 +77,21 @@ class MCPClientBase(EnvClient):
         """The result of a JSON-RPC request; RuntimeError with the error's text."""
         self._request_number += 1
         body = {"jsonrpc": "2.0", "method": method, "params": params or {}, "id": self._request_number}
-        headers = dict(self._headers or {}, **{"Content-Type": "application/json"})
-        request = urllib.request.Request(self._mcp_url(), json.dumps(body).encode("utf-8"), headers)
-        loop = asyncio.get_running_loop()
-        answer = await loop.run_in_executor(None, _fetch, request, self._message_timeout)
-        if "error" in answer:
-            raise RuntimeError((answer["error"] or {}).get("message", "unknown error"))
+        data = json.dumps(body).encode("utf-8")
+        if __name__.startswith("envharness."):
+            from envharness.compat.transport import post
+
+            answer = await post(self._base_url, "/mcp", data, self._headers, self._message_timeout)
+        else:
+            headers = dict(self._headers or {}, **{"Content-Type": "application/json"})
+            request = urllib.request.Request(self._mcp_url(), data, headers)
+            loop = asyncio.get_running_loop()
+            answer = await loop.run_in_executor(None, _fetch, request, self._message_timeout)
+        if not isinstance(answer, dict):
+            raise RuntimeError("the reply is no object")
+        error = answer.get("error")
+        if error is not None:
+            raise RuntimeError(error.get("message", "unknown error") if isinstance(error, dict) else str(error))
         return answer.get("result")
 
     async def _ensure_session(self):
@@ -94,7 +103,7 @@ class MCPClientBase(EnvClient):
                     result = await self._mcp_request("openenv/session/create")
                 except RuntimeError as error:
                     raise RuntimeError("Failed to create MCP session: %s" % error) from error
-                if not (result or {}).get("session_id"):
+                if not isinstance(result, dict) or not result.get("session_id"):
                     raise RuntimeError("Failed to create MCP session: missing session_id")
                 self._production_session_id = result["session_id"]
         return self._production_session_id
@@ -146,7 +155,10 @@ class MCPClientBase(EnvClient):
         return action.model_dump() if hasattr(action, "model_dump") else {"action": str(action)}
 
     def _parse_result(self, payload):
-        fields = dict(payload.get("observation", {}))
+        fields = payload.get("observation", {})
+        if not isinstance(fields, dict):
+            raise RuntimeError("Server error: an observation is no object (code: UNKNOWN)")
+        fields = dict(fields)
         common = {
             "done": payload.get("done", False),
             "reward": payload.get("reward"),

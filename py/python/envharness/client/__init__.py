@@ -3,7 +3,7 @@
 >>> import envharness as eh
 >>> with eh.serve("native:echo") as server, eh.GenericEnvClient(server.url).sync() as env:
 ...     _ = env.reset(seed=1)
-...     env.step({"message": "hello"}).observation["message"]
+...     env.step({"message": "hello"}).observation["echoed_message"]
 'hello'
 """
 

@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from envharness._errors import ProtocolError
+from envharness._runtime import guest_module
 from envharness.client._result import StepResult
 
 
@@ -20,14 +21,46 @@ def loads(data: bytes) -> Any:
         ProtocolError: It is none.
     """
     try:
+        # The scanner itself: what stands around it in the library costs as much again.
+        text = data.decode()
+        value, end = _scan(text, 0)
+        if end == len(text):
+            return value
+    except (StopIteration, ValueError, RecursionError):
+        pass
+    try:
         return json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ProtocolError(f"an answer is no JSON: {error}") from None
+
+
+def contract_of(data: bytes) -> dict[str, Any]:
+    """The contract in an answer.
+
+    Raises:
+        ProtocolError: There is none.
+    """
+    told = loads(data)
+    if not isinstance(told, dict) or not all(isinstance(told.get(side), dict) for side in ("action", "observation")):
+        raise ProtocolError("an answer has no contract")
+    return told
+
+
+def picture_of(data: bytes) -> Any:
+    """The picture in an answer.
+
+    Raises:
+        ProtocolError: It is none.
+    """
+    try:
+        return guest_module("msgpack").unpackb(data)
+    except ValueError as error:
+        raise ProtocolError(f"a picture is no msgpack: {error}") from None
 
 
 def dumps(value: Any) -> bytes:
     """A value as JSON."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, default=_default).encode()
+    return _encode(value).encode()
 
 
 def _default(value: Any) -> Any:
@@ -50,6 +83,10 @@ def _default(value: Any) -> Any:
     raise TypeError(f"a {type(value).__name__} cannot become JSON")
 
 
+_scan = json.JSONDecoder().scan_once
+_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, default=_default).encode
+
+
 def lacking(value: Any) -> Any:
     """What stands for a value that msgpack lacks: of models their fields, else what JSON has for it."""
     return value.model_dump() if hasattr(value, "model_dump") else _default(value)
@@ -67,14 +104,18 @@ def is_struct(cls: Any) -> bool:
 
 def encode_action(action: Any) -> bytes:
     """An action as the JSON of a step: a pydantic model, a dataclass, a msgspec struct or a mapping."""
-    cls = type(action)
+    return _encoder(type(action))(action)
+
+
+@lru_cache(maxsize=256)
+def _encoder(cls: Any) -> Callable[[Any], bytes]:
     if cls is dict:
-        return dumps(action)
+        return dumps
     if is_pydantic(cls):
-        return cls.__pydantic_serializer__.to_json(action)
+        return cls.__pydantic_serializer__.to_json
     if is_struct(cls):
-        return sys.modules["msgspec"].json.encode(action, enc_hook=_default)
-    return dumps(_mapping(action))
+        return sys.modules["msgspec"].json.Encoder(enc_hook=_default).encode
+    return lambda action: dumps(_mapping(action))
 
 
 def _mapping(action: Any) -> dict[str, Any]:
@@ -102,7 +143,7 @@ def plain_action(action: Any) -> Any:
 def reader(cls: type | None) -> Callable[[Any], Any]:
     """What makes an observation or a state of a class from a mapping; what does not fit is a ProtocolError."""
     if cls is None or cls is dict:
-        return lambda value: value
+        return _as_it_is
     read = _reader(cls)
 
     def fit(value: Any) -> Any:
@@ -117,7 +158,7 @@ def reader(cls: type | None) -> Callable[[Any], Any]:
 
 def _reader(cls: Any) -> Callable[[Any], Any]:
     if is_pydantic(cls):
-        return cls.model_validate
+        return cls.__pydantic_validator__.validate_python
     if is_struct(cls):
         import msgspec
 
@@ -151,12 +192,14 @@ def result_reader(cls: type | None) -> Callable[[bytes], StepResult]:
     """What makes a StepResult, with an observation of a class, from the JSON of a reply."""
     if is_struct(cls):
         return _struct_reader(cls)
+    if cls is None or cls is dict:
+        return lambda data: from_reply(loads(data), _as_it_is)
     read, beside = reader(cls), besides(cls)
+    return lambda data: from_reply(loads(data), read, beside)
 
-    def result(data: bytes) -> StepResult:
-        return from_reply(loads(data), read, beside)
 
-    return result
+def _as_it_is(value: Any) -> Any:
+    return value
 
 
 _NOTHING: dict[str, bool] = {}
@@ -164,16 +207,31 @@ _NOTHING: dict[str, bool] = {}
 
 def from_reply(reply: Any, read: Callable[[Any], Any] = dict, beside: dict[str, bool] = _NOTHING) -> StepResult:
     """A StepResult of the mapping of a reply; `beside` is what :func:`besides` tells of the observation's class."""
-    if not isinstance(reply, dict) or "observation" not in reply:
-        raise ProtocolError("an answer has no observation")
-    observation, metadata = reply["observation"], reply.get("metadata")
+    try:
+        observation, get = reply["observation"], reply.get
+    except (TypeError, KeyError, AttributeError):
+        raise ProtocolError("an answer has no observation") from None
+    metadata = get("metadata")
     if isinstance(observation, dict):
         if metadata is None:
             metadata = observation.get("metadata") or None
-        if beside:
-            needed = {name: None for name in beside if beside[name]}
-            observation = {**needed, **observation, **{name: reply[name] for name in beside if reply.get(name) is not None}}
-    return StepResult(read(observation), reply.get("reward"), bool(reply.get("done", False)), metadata)
+        for name, needed in beside.items():
+            value = get(name)
+            # The reply is read for this result alone; it may be written to.
+            if value is not None:
+                observation[name] = value
+            elif needed:
+                observation.setdefault(name, None)
+    elif read is _as_it_is:
+        raise ProtocolError(f"an answer has a {type(observation).__name__} for its observation")
+    reward = get("reward")
+    if reward.__class__ not in _REWARDS or metadata.__class__ not in _METADATA:
+        raise ProtocolError("an answer has a reward that is no number, or metadata that is no object")
+    return StepResult(read(observation), reward, bool(get("done", False)), metadata)
+
+
+_REWARDS = frozenset({float, int, bool, type(None)})
+_METADATA = frozenset({dict, type(None)})
 
 
 def _struct_reader(cls: Any) -> Callable[[bytes], StepResult]:

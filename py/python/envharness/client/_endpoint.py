@@ -43,6 +43,8 @@ def endpoint(server: Any, settings: Mapping[str, Any]) -> _native.Endpoint:
         raise TypeError(f"a server is an address or something with a url, not a {type(server).__name__}")
     given["headers"] = [(str(name), str(value)) for name, value in dict(given["headers"] or {}).items()]
     given["proxy"] = _proxy(address, given["proxy"])
+    if given["max_message_size"] is not None and given["max_message_size"] < 1:
+        raise ValueError(f"max_message_size={given['max_message_size']} is no number of bytes")
     if given["tls_ca"] is not None:
         given["tls_ca"] = os.fspath(given["tls_ca"])
     given["contract"] = _digest(given["contract"])
@@ -63,7 +65,11 @@ def _proxy(address: str, wanted: str | None) -> str | None:
     """The proxy to use; the environment's where that is asked for."""
     if wanted != "auto":
         return wanted
-    parts = urlsplit(address if "://" in address else f"ws://{address}")
+    try:
+        parts = urlsplit(address if "://" in address else f"ws://{address}")
+    except ValueError:
+        # What is wrong with it is said where it is read.
+        return None
     if not parts.hostname or urllib.request.proxy_bypass(parts.hostname):
         return None
     proxies = urllib.request.getproxies()

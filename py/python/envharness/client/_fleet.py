@@ -10,7 +10,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from envharness import _native
-from envharness._errors import ClientError, ConnectError, EnvHarnessError, RequestTimeout, Saturated, SessionLost, from_client
+from envharness._errors import (
+    ClientError,
+    ConnectError,
+    EnvHarnessError,
+    ProtocolError,
+    RequestTimeout,
+    Saturated,
+    SessionLost,
+    from_client,
+)
 
 #: Sessions that are opened at once.
 _AT_ONCE = 256
@@ -22,7 +31,8 @@ class Gathering:
     """Calls that run at once, waited for on this thread; Ctrl-C ends the wait."""
 
     def __init__(self) -> None:
-        self._port = _native.Port()
+        self._port, self._poll = _native.Port(), select.poll()
+        self._poll.register(self._port.fileno(), select.POLLIN)
         self._waiting: dict[int, Callable[[Any, Any], None]] = {}
         self._next = 0
 
@@ -37,7 +47,8 @@ class Gathering:
 
     def turn(self) -> None:
         """Waits a little until something is there, and hands it over."""
-        select.select([self._port.fileno()], [], [], 0.2)
+        # Not select, which knows no descriptors above 1,023.
+        self._poll.poll(200)
         for token, error, value in self._port.drain():
             done = self._waiting.pop(token, None)
             if done is not None:
@@ -59,8 +70,11 @@ def free_slots(endpoints: Sequence[_native.Endpoint], timeout: float) -> list[fl
             if error is not None:
                 found[at] = error
                 return
-            told = json.loads(value[1])
-            found[at] = float("inf") if told is None else float(told["free"])
+            try:
+                told = json.loads(value[1])
+                found[at] = float("inf") if told is None else float(told["free"])
+            except (ValueError, TypeError, KeyError):
+                found[at] = ProtocolError("an answer has no number of free sessions")
 
         gathering.begin(lambda endpoint=endpoint, **to: endpoint.capacity(timeout, **to), done)
     gathering.finish()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +11,9 @@ from envharness._errors import ClientError, EnvironmentFailed, InvalidAction
 from envharness.client._codec import dumps, loads
 from envharness.client._env import GenericEnvClient, SyncEnvClient
 from envharness.client._ports import port
+
+#: How fastmcp says, by pydantic, that the arguments of a call do not fit.
+_MISFIT = re.compile(r"\d+ validation errors? for call\[")
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,7 @@ class MCPToolClient(GenericEnvClient):
             self._tools = _tools(await self._call("tools/list", {}))
         return self._tools
 
-    async def call_tool(self, name: str, **arguments: Any) -> Any:
+    async def call_tool(self, name: str, /, **arguments: Any) -> Any:
         """The value that a tool gives.
 
         Raises:
@@ -103,7 +107,7 @@ class SyncMCPToolClient(SyncEnvClient[Any, Any, Any]):
             self._client._tools = _tools(self._call("tools/list", {}))
         return self._client._tools
 
-    def call_tool(self, name: str, **arguments: Any) -> Any:
+    def call_tool(self, name: str, /, **arguments: Any) -> Any:
         """As :meth:`MCPToolClient.call_tool`."""
         return _data(self._call("tools/call", {"name": name, "arguments": arguments}))
 
@@ -121,7 +125,9 @@ def _result(reply: Any) -> Any:
     error = reply.get("error") if isinstance(reply, dict) else None
     if error:
         message = str(error.get("message", "the tool failed"))
-        raise (InvalidAction if error.get("code") == -32602 else EnvironmentFailed)(message)
+        failed = (InvalidAction if error.get("code") == -32602 or _MISFIT.match(message) else EnvironmentFailed)(message)
+        failed.data = error
+        raise failed
     if not isinstance(reply, dict) or "result" not in reply:
         raise ClientError(f"a reply has no result: {json.dumps(reply)[:200]}")
     return reply["result"]
@@ -140,5 +146,6 @@ def _data(result: Any) -> Any:
         return result
     if result.get("is_error") or result.get("isError"):
         content = result.get("content") or [{}]
-        raise EnvironmentFailed(str(content[0].get("text", "the tool failed")))
+        message = str(content[0].get("text", "the tool failed"))
+        raise (InvalidAction if _MISFIT.match(message) else EnvironmentFailed)(message)
     return result["data"] if "data" in result else result

@@ -64,8 +64,8 @@ class LoopPort:
         """Something that is started with a port and a token, and its value."""
         self._next = token = self._next + 1
         self._futures[token] = future = asyncio.get_running_loop().create_future()
-        start(port=self._native, token=token)
         try:
+            start(port=self._native, token=token)
             return await future
         finally:
             self._futures.pop(token, None)
@@ -84,6 +84,8 @@ class LoopPort:
 
 
 _ports: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, LoopPort] = weakref.WeakKeyDictionary()
+#: The port that was asked for last: mostly it is asked for again.
+_recent: tuple[Callable[[], Any], Any] = (lambda: None, None)
 
 
 def port() -> LoopPort:
@@ -93,11 +95,16 @@ def port() -> LoopPort:
         RuntimeError: No loop runs in this thread.
         ClientError: The loop cannot watch a descriptor.
     """
+    global _recent
     loop = asyncio.get_running_loop()
+    of, recent = _recent
+    if of() is loop:
+        return recent
     found = _ports.get(loop)
     if found is None:
         try:
             found = _ports[loop] = LoopPort(loop)
         except NotImplementedError:
             raise ClientError("this event loop cannot watch descriptors", hint="use `.sync()`") from None
+    _recent = weakref.ref(loop), found
     return found

@@ -49,7 +49,7 @@ class Connection:
             return (await self._replies.popleft())[1].decode()
         except ClientError as error:
             if error.code is None:
-                raise
+                raise _in_their_words(error) from error
             # A refusal that came before anything was asked.
             return json.dumps({"type": "error", "data": error.data})
 
@@ -62,6 +62,32 @@ class Connection:
         if session is not None:
             with contextlib.suppress(ClientError):
                 await port().begin(lambda **to: session.close(5.0, **to))
+
+
+def _in_their_words(error: ClientError) -> Exception:
+    """The same as one of the errors that OpenEnv's clients tell of."""
+    if isinstance(error, (ConnectionError, TimeoutError)):
+        return error
+    return ConnectionError(str(error))
+
+
+async def post(url: str, path: str, body: bytes, headers: Mapping[str, str] | None, timeout: float | None) -> Any:
+    """What a POST of JSON gives.
+
+    Raises:
+        ConnectionError: There is no connection, or the server refuses.
+        TimeoutError: No answer in time.
+        ValueError: It is no JSON.
+    """
+    target = endpoint(url, {"headers": headers})
+    limit = 60.0 if timeout is None else timeout
+    try:
+        status, answer = await port().begin(lambda **to: target.fetch(path, body, limit, **to))
+    except ClientError as error:
+        raise _in_their_words(error) from error
+    if status != 200:
+        raise ConnectionError(f"{url.rstrip('/')}{path} answered {status}")
+    return json.loads(answer)
 
 
 async def connect(

@@ -42,7 +42,6 @@ else:
     _missing = None
     from envharness.gym.registration import plugin as _plugin
 
-    # Gymnasium 0.29 imports this in the middle of its own import; what registering needs is there by then.
     _plugin()
 
 

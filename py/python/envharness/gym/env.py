@@ -13,7 +13,7 @@ from gymnasium.error import ClosedEnvironmentError
 
 import envharness
 from envharness._errors import EnvHarnessWarning, NotAvailableError
-from envharness.gym.spaces import CHARSET, TEXT_LENGTH, Actions, Observations, Rules
+from envharness.gym.spaces import CHARSET, TEXT_LENGTH, Actions, Observations, Rules, render_modes_of
 
 #: What addresses begin with; everything else is a target to serve.
 ADDRESSES = ("ws://", "wss://", "http://", "https://", "unix:")
@@ -86,9 +86,9 @@ class RemoteEnv(gymnasium.Env):
         address, self._server = served(url, serve)
         try:
             options = given_options(open_options, render_mode)
-            client = envharness.GenericEnvClient(
-                address, token=token, headers=headers, request_timeout=request_timeout, open_options=options
-            ).sync()
+            settings = {"token": token, "headers": headers, "request_timeout": request_timeout}
+            check_render_mode(address, render_mode, settings)
+            client = envharness.GenericEnvClient(address, open_options=options, **settings).sync()
             client.connect()
             self._client = client
             self.contract: dict[str, Any] = client.contract
@@ -97,7 +97,7 @@ class RemoteEnv(gymnasium.Env):
             self._observations = Observations(
                 self.contract, Rules(side="observation", **rules), observation_space, decode
             )
-            self.metadata = metadata_of(self._observations, render_mode)
+            self.metadata = metadata_of(self._observations)
         except BaseException:
             self.close()
             raise
@@ -218,21 +218,32 @@ def given_options(open_options: Mapping[str, Any] | None, render_mode: str | Non
     return options or None
 
 
-def metadata_of(observations: Observations, render_mode: str | None) -> dict[str, Any]:
-    """The metadata of an instance.
+def check_render_mode(address: Any, render_mode: str | None, settings: Mapping[str, Any]) -> None:
+    """Looks into the contract before an instance is asked for, whose refusal could not say what there is.
 
     Raises:
         NotAvailableError: The environment does not render so.
     """
-    modes = observations.render_modes
-    if render_mode is not None and render_mode not in modes:
+    if render_mode is None:
+        return
+    client = envharness.GenericEnvClient(address, **settings).sync()
+    try:
+        contract = client.contract
+    finally:
+        client.close()
+    modes = render_modes_of(contract.get("observation") or {})
+    if render_mode not in modes:
         hint = (
             "`gymnasium.make` shows `rgb_array` frames in a window here"
             if render_mode == "human" and "rgb_array" in modes
             else None
         )
         raise NotAvailableError(f"no render mode `{render_mode}`; there are: {', '.join(modes) or 'none'}", hint=hint)
-    metadata: dict[str, Any] = {"render_modes": list(modes)}
+
+
+def metadata_of(observations: Observations) -> dict[str, Any]:
+    """The metadata of an instance."""
+    metadata: dict[str, Any] = {"render_modes": list(observations.render_modes)}
     if observations.render_fps is not None:
         metadata["render_fps"] = observations.render_fps
     return metadata

@@ -1,7 +1,7 @@
 """Ids for `gymnasium.make`.
 
 gymnasium 1.x has no plugins: it knows the ids when `envharness.gym` is imported, which ``envharness.gym:`` before an id
-does by itself. gymnasium 0.29 asks the entry point group ``gymnasium.envs``, which names :func:`plugin`.
+does by itself. There is no entry point for older ones: every import of gymnasium would import this.
 """
 
 from __future__ import annotations

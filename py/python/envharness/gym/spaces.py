@@ -684,12 +684,8 @@ class Observations:
         self.space, self._codec = codec.space, codec
         used = () if decode is not None else (self._name,) if self._name else tuple(codec.space.spaces)
         self._not_info = {*used, "metadata", "done", "reward", "info", *_FLAGS}
-        shown = schema.get("x-gym") or {}
-        # A window of the server's is not here, and gymnasium makes lists of frames itself.
-        self.render_modes = [
-            mode for mode in shown.get("render_modes") or () if mode != "human" and not mode.endswith("_list")
-        ]
-        self.render_fps = shown.get("render_fps")
+        self.render_modes = render_modes_of(schema)
+        self.render_fps = (schema.get("x-gym") or {}).get("render_fps")
 
     def decode(self, observation: Mapping[str, Any]) -> Any:
         """A value of the space.
@@ -740,6 +736,13 @@ class Observations:
             truncated = bool(done) and terminated is False
         terminated = bool(done) if terminated is None else terminated
         return terminated or (bool(done) and not truncated), truncated
+
+
+def render_modes_of(schema: Mapping[str, Any]) -> list[str]:
+    """The render modes that the schema of an observation tells of."""
+    shown = schema.get("x-gym") or {}
+    # A window of the server's is not here, and gymnasium makes lists of frames itself.
+    return [mode for mode in shown.get("render_modes") or () if mode != "human" and not mode.endswith("_list")]
 
 
 def _is_tensor(space: Space) -> bool:

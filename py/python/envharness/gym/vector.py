@@ -14,7 +14,7 @@ from gymnasium.vector.utils import batch_space, concatenate, create_empty_array,
 
 import envharness
 from envharness._errors import EnvHarnessError
-from envharness.gym.env import given_options, metadata_of, served
+from envharness.gym.env import check_render_mode, given_options, metadata_of, served
 from envharness.gym.spaces import CHARSET, TEXT_LENGTH, Actions, Observations, Rules, tensor
 
 _MODES = {
@@ -61,6 +61,7 @@ class RemoteVectorEnv(VectorEnv):
         on_error: str = "raise",
         render_mode: str | None = None,
         token: str | None = None,
+        headers: Mapping[str, str] | None = None,
         request_timeout: float = 60.0,
         open_options: Mapping[str, Any] | None = None,
         action_space: gymnasium.Space | None = None,
@@ -84,6 +85,7 @@ class RemoteVectorEnv(VectorEnv):
                 the slot's reward NaN, its observation empty, truncated, and the exception in ``infos["error"]``.
             render_mode: The instances are made with it.
             token: What the servers want to be shown.
+            headers: Further HTTP headers.
             request_timeout: The longest answer in seconds.
             open_options: What the instances are made with; our own server alone takes them.
             action_space: The space of one action to use instead of the contract's.
@@ -108,13 +110,17 @@ class RemoteVectorEnv(VectorEnv):
         several = isinstance(url, Sequence) and not isinstance(url, str)
         address, self._server = (list(url), None) if several else served(url, serve)
         try:
+            settings = {"token": token, "headers": headers, "request_timeout": request_timeout}
+            check_render_mode(address[0] if several else address, render_mode, settings)
+            # What is given instead of the contract's space wants each observation as it came.
+            as_told = decode is None and observation_space is None
             self._client = envharness.VectorClient(
                 address,
                 num_envs,
                 autoreset=_MODES[self.autoreset_mode],
-                token=token,
-                request_timeout=request_timeout,
+                stack=as_told,
                 open_options=given_options(open_options, render_mode),
+                **settings,
             )
             self.num_envs: int = self._client.num_envs
             self.contract: dict[str, Any] = self._client.contract
@@ -123,7 +129,10 @@ class RemoteVectorEnv(VectorEnv):
             self._observations = Observations(
                 self.contract, Rules(side="observation", **rules), observation_space, decode
             )
-            self.metadata = {**metadata_of(self._observations, render_mode), "autoreset_mode": self.autoreset_mode}
+            # What the client has as one array is one here.
+            self._observations.is_tensor &= as_told and self._client.observation_space is not None
+            self._actions.is_tensor &= self._client.action_space is not None
+            self.metadata = {**metadata_of(self._observations), "autoreset_mode": self.autoreset_mode}
         except BaseException:
             self.close()
             raise
@@ -161,9 +170,9 @@ class RemoteVectorEnv(VectorEnv):
         result = self._open.reset(seeds=None if seed is None else list(seed), slots=slots, options=given or None)
         self._ended[mask] = False
         infos: dict[str, Any] = {}
-        self._take(result, mask)
-        for slot in np.flatnonzero(mask):
-            infos = self._add_info(infos, self._info(result, int(slot)), int(slot))
+        self._take(result)
+        for at, slot in enumerate(result.slots):
+            infos = self._add_info(infos, self._info(result, at), int(slot))
         self._ended[list(result.errors)] = True
         returned = (self._observed(), infos)
         self._judge(result.errors, returned)
@@ -189,8 +198,7 @@ class RemoteVectorEnv(VectorEnv):
                 f"the episodes of {np.flatnonzero(self._ended).tolist()} have ended; reset them with `reset_mask`"
             )
         result = self._open.step(self._messages(actions))
-        everything = np.ones(self.num_envs, dtype=np.bool_)
-        self._take(result, everything)
+        self._take(result)
         failed = list(result.errors)
         rewards = np.array(result.rewards, dtype=np.float64)
         terminated, truncated = (np.array(flags, dtype=np.bool_) for flags in (result.terminated, result.truncated))
@@ -210,8 +218,13 @@ class RemoteVectorEnv(VectorEnv):
         self._judge(result.errors, returned)
         return returned
 
-    def render(self) -> tuple[Any, ...]:
-        """One frame an instance, as `render_mode` has it."""
+    def render(self) -> tuple[Any, ...] | None:
+        """One frame an instance, as `render_mode` has it; None without a render mode."""
+        if self.render_mode is None:
+            gymnasium.logger.warn(
+                "render() gives nothing without a render mode, such as make_vec(..., render_mode='rgb_array')"
+            )
+            return None
         return tuple(self._open.render())
 
     def close_extras(self, **kwargs: Any) -> None:
@@ -238,23 +251,20 @@ class RemoteVectorEnv(VectorEnv):
             return tensor(self.single_action_space.dtype, (self.num_envs, *self.single_action_space.shape), actions)
         return [self._actions.encode(action) for action in iterate(self.action_space, actions)]
 
-    def _take(self, result: Any, mask: np.ndarray) -> None:
-        """Keeps the observations of these slots; those of others stay."""
+    def _take(self, result: Any) -> None:
+        """Keeps the observations of the result's slots; those of others stay."""
+        slots = np.asarray(result.slots, dtype=np.int64)
         if self._observations.is_tensor:
-            heard = np.asarray(result.observations)
             if self._rows is None:
                 self._rows = create_empty_array(self.single_observation_space, n=self.num_envs, fn=np.zeros)
-            keep = mask.copy()
-            keep[list(result.errors)] = False
-            self._rows[keep] = heard[keep]
+            self._rows[slots] = result.observations
             self._rows[list(result.errors)] = 0
             return
         if self._rows is None:
             self._rows = [None] * self.num_envs
-        for slot in np.flatnonzero(mask):
-            self._rows[slot] = (
-                self._empty() if slot in result.errors else self._observations.decode(result.observations[slot])
-            )
+        for at, slot in enumerate(slots.tolist()):
+            failed = slot in result.errors
+            self._rows[slot] = self._empty() if failed else self._observations.decode(result.observations[at])
 
     def _observed(self) -> Any:
         """All observations, as the batched space has them, in arrays of their own."""
@@ -269,25 +279,26 @@ class RemoteVectorEnv(VectorEnv):
         batch = create_empty_array(self.single_observation_space, n=1, fn=np.zeros)
         return next(iter(iterate(batch_space(self.single_observation_space, 1), batch)))
 
-    def _info(self, result: Any, slot: int) -> dict[str, Any]:
-        """The info of one slot."""
-        if slot in result.errors:
-            return {"error": result.errors[slot]}
+    def _info(self, result: Any, at: int) -> dict[str, Any]:
+        """The info of the slot at a place of the result."""
+        error = result.errors.get(int(result.slots[at]))
+        if error is not None:
+            return {"error": error}
+        return self._told(result.observations[at], result.infos[at])
+
+    def _told(self, observation: Any, info: Mapping[str, Any] | None) -> dict[str, Any]:
+        """An info as one environment has it: beside an array the client gives ``info``, beside a dict the metadata."""
         if self._observations.is_tensor:
-            return dict(result.infos[slot])
-        return {**self._observations.info(result.observations[slot]), **result.infos[slot]}
+            return dict(info or {})
+        return self._observations.info(observation, info)
 
     def _final(self, result: Any, slot: int) -> dict[str, Any]:
         """The end of an episode whose slot was reset within the step."""
-        if self.autoreset_mode is not AutoresetMode.SAME_STEP or slot in result.errors:
-            return {}
-        final = result.final_observations[slot]
+        final = None if result.final_observations is None else result.final_observations[slot]
         if final is None:
             return {}
-        info = dict(result.final_infos[slot] or {})
-        if self._observations.is_tensor:
-            return {"final_obs": self._observations.part(final), "final_info": info}
-        return {"final_obs": self._observations.decode(final), "final_info": {**self._observations.info(final), **info}}
+        value = self._observations.part(final) if self._observations.is_tensor else self._observations.decode(final)
+        return {"final_obs": value, "final_info": self._told(final, result.final_infos[slot])}
 
     def _judge(self, errors: Mapping[int, BaseException], result: Any) -> None:
         """Raises what slots raised, where that is asked for."""
