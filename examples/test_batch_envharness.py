@@ -5,6 +5,7 @@ import time
 
 import envharness as eh
 
+# A task may have further keys of a spec, `"more": {"backend": "conda", "channels": ["conda-forge"]}`.
 # `ray[rllib]==2.5.1` requires `gymnasium==0.26.3`; with 0.29.1 beside it no versions fit, and the error says so.
 TASKS = [
     {"name": "sb3_pendulum", "deps": ["gymnasium==0.29.1", "stable-baselines3==2.2.1"]},
@@ -14,7 +15,7 @@ TASKS = [
 
 def run_task(task, seconds=2.0):
     """Makes the environment of one task and works in it for a while; returns its name."""
-    spec_obj = eh.create_spec(name=task["name"], pip_deps=task["deps"])
+    spec_obj = eh.create_spec(name=task["name"], pip_deps=task["deps"], **task.get("more", {}))
     with eh.get_context(spec_obj) as ctx:
         version = ctx.execute(["python", "-c", "import gymnasium; print(gymnasium.__version__)"])
         print(f"{task['name']}: {ctx.id} has gymnasium {str(version).strip()}", flush=True)

@@ -340,21 +340,60 @@ def test_a_cache_on_another_file_system_is_said(cli, home, spec):
         shutil.rmtree(cache, ignore_errors=True)
 
 
-def test_exports_read_back_as_the_same_packages(cli, home, spec):
-    cli("lock", spec(["greet", "binprefix"])).ok()
+@pytest.fixture
+def served(channel):
+    """The channel over HTTP: conda-lock.yml holds no files."""
+    with Served(channel) as place:
+        yield place
+
+
+FORMS = {"environment.yml": "e/environment.yml", "explicit": "x/explicit.txt", "conda-lock.yml": "l/conda-lock.yml", "pixi.lock": "p/pixi.lock"}
+
+
+def test_exports_read_back_as_the_same_packages(cli, home, spec, served):
+    cli("lock", spec(["greet", "binprefix"], url=served.url)).ok()
 
     def packages(lock: str) -> set[tuple[str, ...]]:
         return set(re.findall(r'name = "([^"]+)"\nversion = "([^"]+)"\n(?:channel = .*\n)(?:subdir = .*\n)build = "([^"]+)"', Path(lock).read_text()))
 
     first = packages("c.lock")
     assert {name for name, *_ in first} == {"python", "greet", "binprefix"}
-    for form, file in (("environment.yml", "e/environment.yml"), ("explicit", "x/explicit.txt"), ("pixi.lock", "p/pixi.lock")):
+    for form, file in FORMS.items():
         Path(file).parent.mkdir()
         cli("export", "c.yaml", "--format", form, "-o", file).ok()
         cli("lock", file).ok()
-        (lock,) = Path(file).parent.glob("*.lock*") if form != "pixi.lock" else Path(file).parent.glob("pixi.lock.lock")
+        (lock,) = (path for path in Path(file).parent.glob("*.lock") if path != Path(file))
         assert packages(str(lock)) == first, form
         assert "hello from greet" in cli("run", file, "--", "greet").ok().out
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_exports_hold_pip_packages_with_their_hashes(cli, home, spec, form, served):
+    mine = spec(["greet"], pip=["six==1.16.0", "idna==3.4"], url=served.url)
+    cli("lock", mine).ok()
+
+    def pip(lock: Path) -> list[str]:
+        return sorted(re.findall(r"(?:six|idna)-[^\"]*\.whl|sha256:[0-9a-f]{64}", "".join(p for p in lock.read_text().split("[[package]]") if "index =" in p)))
+
+    wanted = pip(Path("c.lock"))
+    assert len(wanted) == 4
+    file = Path(FORMS[form])
+    file.parent.mkdir()
+    cli("export", mine, "--format", form, "-o", file).ok()
+    assert "@" not in file.read_text().split("://", 1)[1].split("/")[0], "credentials"
+    cli("lock", file).ok()
+    (lock,) = (path for path in file.parent.glob("*.lock") if path != file)
+    assert pip(lock) == wanted
+    assert cli("run", file, "--", "python", "-c", "import six, idna, sys; print(six.__version__, idna.__version__)").ok().out == "1.16.0 3.4\n"
+
+
+def test_what_an_export_cannot_hold_is_refused_by_name(cli, home, spec):
+    write("mine/pyproject.toml", "[project]\nname = 'mine'\nversion = '1'\n")
+    write("mine/mine.py", "")
+    refused = cli("export", spec(["greet"], pip=["./mine"]), "--format", "pixi.lock")
+    assert refused.code != 0 and "mine" in refused.err and "hint:" in refused.err
+    refused = cli("export", spec(["greet"], name="files"), "--format", "conda-lock.yml")
+    assert refused.code != 0 and "conda-lock.yml" in refused.err and "hint: " in refused.err, refused.err
 
 
 def test_pixi_lock_is_one_that_rattler_reads(cli, home, spec):

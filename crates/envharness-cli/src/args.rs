@@ -370,6 +370,9 @@ pub enum ExportFormat {
     /// pixi.lock
     #[value(name = "pixi.lock", alias = "pixi")]
     Pixi,
+    /// conda-lock.yml
+    #[value(name = "conda-lock.yml", alias = "conda-lock")]
+    CondaLock,
     /// The normalised spec
     #[value(name = "spec.yaml", alias = "spec")]
     Spec,

@@ -21,8 +21,8 @@ impl Channels {
     /// [`CondaError::Channel`].
     pub fn parse(texts: &[String], base: &Path, mirrors: &BTreeMap<String, String>) -> Result<Self, CondaError> {
         let mut list: Vec<(String, Channel)> = Vec::new();
-        for text in texts {
-            let wrong = |reason: String| CondaError::Channel { channel: without_credentials(text), reason };
+        for text in texts.iter().flat_map(|text| meant(text, mirrors)) {
+            let wrong = |reason: String| CondaError::Channel { channel: without_credentials(&text), reason };
             let root = if base.is_absolute() { base.to_owned() } else { std::env::current_dir().unwrap_or_default().join(base) };
             let config = ChannelConfig::default_with_root_dir(root);
             // A subdir such as `/linux-64` at the end, and a slash, say nothing more.
@@ -32,7 +32,7 @@ impl Channels {
                 .map_err(|error| wrong(error.to_string()))
                 .and_then(|named| named.into_channel(&config).map_err(|error| wrong(error.to_string())))?;
             if !list.iter().any(|(_, known)| known.base_url == channel.base_url) {
-                list.push((recorded_name(text), channel));
+                list.push((recorded_name(&text), channel));
             }
         }
         Ok(Self { list })
@@ -67,6 +67,15 @@ impl Channels {
     }
 }
 
+/// conda's `defaults` is no channel but a list of channels, in this order of priority; a mirror may stand for it.
+fn meant(text: &str, mirrors: &BTreeMap<String, String>) -> Vec<String> {
+    if text == "defaults" && !mirrors.contains_key(text) { DEFAULTS.map(str::to_owned).to_vec() } else { vec![text.to_owned()] }
+}
+
+/// What `defaults` stands for where conda's own configuration says nothing else
+/// (<https://docs.conda.io/projects/conda/en/stable/user-guide/configuration/settings.html>).
+const DEFAULTS: [&str; 2] = ["https://repo.anaconda.com/pkgs/main", "https://repo.anaconda.com/pkgs/r"];
+
 /// An address without credentials; a name as it is.
 fn recorded_name(text: &str) -> String {
     without_credentials(text.trim_end_matches('/'))
@@ -88,6 +97,12 @@ mod tests {
         let (_, url) = channels.url("conda-forge", "noarch/x-1-0.conda", Path::new("/"), &BTreeMap::new()).unwrap();
         assert_eq!(url.as_str(), "https://mirror.example/cf/noarch/x-1-0.conda");
         assert_eq!(channels.name_of("https://mirror.example/cf"), "conda-forge");
+    }
+
+    #[test]
+    fn defaults_stands_for_anaconda_s_two_channels() {
+        assert_eq!(parse("defaults", &[]).names(), DEFAULTS);
+        assert_eq!(parse("defaults", &[("defaults", "https://mirror.example/main")]).names(), ["defaults"]);
     }
 
     #[test]

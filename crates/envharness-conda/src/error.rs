@@ -142,6 +142,9 @@ impl CondaError {
             Self::Fetch { .. } => {
                 Some("check the network, the proxy and the channel; `mirrors` in the settings names another address".into())
             }
+            Self::Exchange { place, .. } if place == "conda-lock.yml" => {
+                Some("`--format pixi.lock` and `--format explicit` hold packages of a disk too".into())
+            }
             Self::VirtualPackage { .. } => Some("write `virtual_packages: {__cuda: \"12.4\"}`; an empty version hides one".into()),
             Self::MatchSpec { .. } => Some("write `numpy`, `numpy 1.26.*`, `numpy >=1.22,<2` or `conda-forge::numpy=1.26=py311*`".into()),
             Self::Record { .. } => Some("run `envharness lock`".into()),

@@ -6,7 +6,11 @@ use std::str::FromStr as _;
 
 use rattler_conda_types::RepoDataRecord;
 use rattler_conda_types::package::DistArchiveIdentifier;
-use rattler_lock::{CondaPackageData, LockFile, LockedPackage, PlatformData, PlatformName, PypiPackageData};
+use rattler_lock::conda_lock::ExportOptions;
+use rattler_lock::{
+    CondaPackageData, LockFile, LockedPackage, PackageHashes, PlatformData, PlatformName, PypiDistributionData, PypiPackageData, UrlOrPath,
+    Verbatim,
+};
 use url::Url;
 
 use crate::channel::Channels;
@@ -38,6 +42,10 @@ pub fn read_explicit(text: &str) -> Result<Pins, CondaError> {
     let mut pins = Pins::default();
     for (number, line) in text.lines().enumerate() {
         let line = line.trim();
+        if let Some(pip) = line.strip_prefix(PIP_MARK) {
+            pins.pip.push(pip_pin(pip));
+            continue;
+        }
         if line.is_empty() || line.starts_with('#') || line == "@EXPLICIT" {
             continue;
         }
@@ -56,6 +64,25 @@ pub fn read_explicit(text: &str) -> Result<Pins, CondaError> {
         pins.add(&channel, &file.identifier.name, &file.identifier.version, &file.identifier.build_string, hash);
     }
     Ok(pins)
+}
+
+/// What `conda-lock` puts before a pip package in an explicit list; conda reads it as a comment.
+const PIP_MARK: &str = "# pip ";
+
+/// A pip package of an explicit list, `name @ address#sha256=hash`, as a pin of name, version and hash where the file's name
+/// tells the version (PEP 427, PEP 625), else as it is.
+fn pip_pin(text: &str) -> String {
+    let pinned = || {
+        let (name, address) = text.split_once(" @ ")?;
+        let (address, hash) = address.split_once("#sha256=")?;
+        let file = address.rsplit('/').next()?;
+        let version = match file.strip_suffix(".whl") {
+            Some(stem) => stem.split('-').nth(1)?,
+            None => file.strip_suffix(".tar.gz").or_else(|| file.strip_suffix(".zip"))?.rsplit_once('-')?.1,
+        };
+        Some(format!("{name}=={} --hash=sha256:{hash}", version.replace("%2B", "+").replace("%21", "!")))
+    };
+    pinned().unwrap_or_else(|| text.to_owned())
 }
 
 /// Reads `pixi.lock` (every version) or the `conda-lock.yml` it grew from, for one platform of the environment `default`.
@@ -120,16 +147,32 @@ fn split(url: &Url) -> Option<(String, String, String)> {
     Some((channel.to_owned(), folder.to_owned(), file.to_owned()))
 }
 
-/// Packages of one platform with the channels they come from.
+/// A file of a pip package.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PipFile {
+    /// The normalised name.
+    pub name: String,
+    /// The version.
+    pub version: String,
+    /// Where it is, without credentials.
+    pub url: String,
+    /// The hash in hex.
+    pub sha256: Option<String>,
+}
+
+/// What a lock has for one platform.
 #[derive(Debug, Clone)]
 pub struct Listed<'a> {
     /// The platform.
     pub platform: &'a str,
-    /// Its packages.
+    /// Its conda packages.
     pub packages: Vec<Package>,
+    /// Its pip packages.
+    pub pip: Vec<PipFile>,
 }
 
-/// Writes packages as an explicit list, which conda, mamba and pixi install from.
+/// Writes packages as an explicit list, which conda, mamba and pixi install from. pip packages are comments in it, as
+/// `conda-lock` writes them.
 ///
 /// # Errors
 /// [`CondaError::Record`], [`CondaError::Channel`].
@@ -140,6 +183,10 @@ pub fn write_explicit(listed: &Listed<'_>, base: &Path, mirrors: &BTreeMap<Strin
         out.push_str(&without_credentials(record.url.as_str()));
         out.push_str(&hash.map(|hash| format!("#sha256:{hash}")).unwrap_or_default());
         out.push('\n');
+    }
+    for file in &listed.pip {
+        let hash = file.sha256.as_ref().map(|hash| format!("#sha256={hash}")).unwrap_or_default();
+        out.push_str(&format!("{PIP_MARK}{} @ {}{hash}\n", file.name, file.url));
     }
     Ok(out)
 }
@@ -155,6 +202,39 @@ pub fn write_pixi(
     mirrors: &BTreeMap<String, String>,
 ) -> Result<String, CondaError> {
     let wrong = |reason: String| CondaError::Exchange { place: "pixi.lock".into(), reason };
+    lock_file(listed, channels, base, mirrors)?.render_to_string().map_err(|error| wrong(chain(&error)))
+}
+
+/// Writes packages as `conda-lock.yml` (CEP 37). `source` is the spec's file.
+///
+/// # Errors
+/// As [`write_pixi`].
+pub fn write_conda_lock(
+    listed: &[Listed<'_>],
+    channels: &[String],
+    base: &Path,
+    mirrors: &BTreeMap<String, String>,
+    source: &str,
+) -> Result<String, CondaError> {
+    let wrong = |reason: String| CondaError::Exchange { place: "conda-lock.yml".into(), reason };
+    let local = channels.iter().find(|channel| channel.starts_with("file:") || channel.starts_with(['/', '.']));
+    if let Some(channel) = local {
+        return Err(wrong(format!("it holds no packages of a channel on a disk, as `{channel}` is")));
+    }
+    let file = lock_file(listed, channels, base, mirrors)?;
+    let environment = file.default_environment().ok_or_else(|| wrong("has no packages".into()))?;
+    let options = ExportOptions { sources: vec![source.to_owned()], ..ExportOptions::default() };
+    let lock = environment.to_conda_lock(&options).map_err(|error| wrong(chain(&error)))?;
+    lock.to_yaml().map_err(|error| wrong(chain(&error)))
+}
+
+fn lock_file(
+    listed: &[Listed<'_>],
+    channels: &[String],
+    base: &Path,
+    mirrors: &BTreeMap<String, String>,
+) -> Result<LockFile, CondaError> {
+    let wrong = |reason: String| CondaError::Exchange { place: "the lock".into(), reason };
     let mut builder = LockFile::builder();
     for one in listed {
         let platform = subdir(one.platform)?;
@@ -171,8 +251,27 @@ pub fn write_pixi(
             let data = CondaPackageData::from(record);
             builder.add_conda_package("default", platform.as_str(), data).map_err(|error| wrong(chain(&error)))?;
         }
+        for file in &one.pip {
+            let data = PypiPackageData::Distribution(Box::new(distribution(file)?));
+            builder.add_pypi_package("default", platform.as_str(), data).map_err(|error| wrong(chain(&error)))?;
+        }
     }
-    builder.finish().render_to_string().map_err(|error| wrong(chain(&error)))
+    Ok(builder.finish())
+}
+
+fn distribution(file: &PipFile) -> Result<PypiDistributionData, CondaError> {
+    let wrong = |reason: String| CondaError::Exchange { place: format!("{}=={}", file.name, file.version), reason };
+    let url = Url::parse(&file.url).map_err(|error| wrong(error.to_string()))?;
+    let hash = file.sha256.as_deref().and_then(rattler_digest::parse_digest_from_hex::<rattler_digest::Sha256>);
+    Ok(PypiDistributionData {
+        name: file.name.parse().map_err(|error: pep508_rs::InvalidNameError| wrong(error.to_string()))?,
+        version: file.version.parse().map_err(|error: pep440_rs::VersionParseError| wrong(error.to_string()))?,
+        location: Verbatim::new(UrlOrPath::Url(url)),
+        index_url: None,
+        hash: hash.map(PackageHashes::Sha256),
+        requires_dist: Vec::new(),
+        requires_python: None,
+    })
 }
 
 fn records(listed: &Listed<'_>, base: &Path, mirrors: &BTreeMap<String, String>) -> Result<Vec<RepoDataRecord>, CondaError> {
@@ -196,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_as_pixi_lock_reads_back_as_the_same_pins() {
+    fn what_is_written_reads_back_as_the_same_pins() {
         let package = Package {
             name: "six".into(),
             version: "1.16.0".into(),
@@ -208,12 +307,23 @@ mod tests {
             noarch: Some("python".into()),
             ..Package::default()
         };
-        let listed = [Listed { platform: "linux-64", packages: vec![package] }];
+        let pip = PipFile {
+            name: "idna".into(),
+            version: "3.7".into(),
+            url: "https://files.example/idna-3.7-py3-none-any.whl".into(),
+            sha256: Some("cd".repeat(32)),
+        };
+        let listed = [Listed { platform: "linux-64", packages: vec![package], pip: vec![pip] }];
         let text = write_pixi(&listed, &["https://host.example/forge".into()], Path::new("/"), &BTreeMap::new()).unwrap();
         let pins = read_lock(&text, "linux-64").unwrap();
         assert_eq!(pins.conda, [format!("six[version=\"==1.16.0\", build=\"py_0\", sha256=\"{}\"]", "ab".repeat(32))]);
+        assert_eq!(pins.pip, [format!("idna==3.7 --hash=sha256:{}", "cd".repeat(32))]);
         assert_eq!(pins.channels, ["https://host.example/forge"]);
         let explicit = write_explicit(&listed[0], Path::new("/"), &BTreeMap::new()).unwrap();
-        assert_eq!(read_explicit(&explicit).unwrap().conda, pins.conda);
+        assert_eq!(read_explicit(&explicit).unwrap(), pins);
+        let channels = ["https://host.example/forge".to_owned()];
+        let text = write_conda_lock(&listed, &channels, Path::new("/"), &BTreeMap::new(), "spec.yaml").unwrap();
+        assert!(text.contains("spec.yaml") && text.contains("manager: pip"), "{text}");
+        assert_eq!(read_lock(&text, "linux-64").unwrap(), pins);
     }
 }

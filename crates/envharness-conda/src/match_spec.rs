@@ -7,9 +7,10 @@ use rattler_conda_types::{MatchSpec, ParseMatchSpecOptions, Version};
 
 use crate::CondaError;
 
-/// Reads a match spec: `numpy`, `numpy 1.26.*`, `numpy>=1.22,<2`, `channel::name=1=build`, `name[version=..., build=...]`.
+/// Reads a match spec: `numpy`, `numpy 1.26.*`, `numpy>=1.22,<2`, `channel::name=1=build`, `name[version=..., build=...]`, with
+/// what newer channels know: `[extras=[...]]`, `[flags=[...]]`, `[when="..."]`.
 pub(crate) fn parse(text: &str) -> Result<MatchSpec, CondaError> {
-    let options = ParseMatchSpecOptions::lenient();
+    let options = ParseMatchSpecOptions::lenient().with_extras(true).with_flags(true).with_conditionals(true);
     MatchSpec::from_str(text, options).map_err(|error| CondaError::MatchSpec { spec: text.to_owned(), reason: error.to_string() })
 }
 
@@ -43,7 +44,8 @@ mod tests {
     #[test]
     fn names_are_found_in_every_form() {
         for text in
-            ["numpy", "numpy>=1.22,<2", "numpy 1.26.*", "conda-forge::numpy=1.26=py311*", "numpy[version='>=1', build=py*]", "NumPy"]
+            ["numpy", "numpy>=1.22,<2", "numpy 1.26.*", "conda-forge::numpy=1.26=py311*", "numpy[version='>=1', build=py*]", "NumPy",
+            "numpy[extras=[blas]]", "numpy[when=\"python >=3.9\"]", "numpy[flags=[cuda]]"]
         {
             assert_eq!(name_of(text).unwrap(), "numpy", "{text}");
         }

@@ -46,6 +46,24 @@ impl Interpreter {
         self.version.split('.').take(2).collect::<Vec<_>>().join(".")
     }
 
+    /// From an answer to [`QUERY`].
+    fn told(path: &Path, answer: &[u8]) -> Option<Self> {
+        let fields: Vec<&str> = std::str::from_utf8(answer).ok()?.split('\0').collect();
+        let [version, implementation, soabi, platform, build, prefix, cache_tag, library]: [&str; 8] = fields.try_into().ok()?;
+        let own = ToOwned::to_owned;
+        Some(Self {
+            path: path.to_owned(),
+            version: own(version),
+            implementation: own(implementation),
+            soabi: own(soabi),
+            platform: own(platform),
+            build: own(build),
+            prefix: PathBuf::from(prefix),
+            cache_tag: own(cache_tag),
+            library: own(library),
+        })
+    }
+
     fn parsed(&self) -> Option<Version> {
         Version::from_str(&self.version).ok()
     }
@@ -60,14 +78,22 @@ pub struct Choice {
     pub reason: String,
 }
 
+/// Built-in modules alone, where they know it: a prefix without byte-code would compile whatever else this imported.
 const QUERY: &str = "
-import json, platform, sys, sysconfig
-print(json.dumps({
-    'path': '', 'version': platform.python_version(), 'implementation': sys.implementation.name,
-    'soabi': sysconfig.get_config_var('SOABI') or '', 'platform': sysconfig.get_platform(), 'build': sys.version,
-    'prefix': sys.base_prefix, 'cache_tag': sys.implementation.cache_tag or '',
-    'library': 'python%d.%d' % sys.version_info[:2],
-}))
+import _imp, posix, sys
+system, _, _, _, machine = posix.uname()
+if sys.platform == 'linux':
+    platform = '%s-%s' % (system.lower(), machine)
+else:
+    import sysconfig
+    platform = sysconfig.get_platform()
+soabi = _imp.extension_suffixes()[0]
+soabi = soabi[1:soabi.rindex('.')] if soabi.count('.') > 1 else ''
+fields = [
+    sys.version.split()[0], sys.implementation.name, soabi, platform, sys.version, sys.base_prefix,
+    sys.implementation.cache_tag or '', 'python%d.%d' % sys.version_info[:2],
+]
+posix.write(1, '\\0'.join(fields).encode('utf-8', 'surrogateescape'))
 ";
 
 /// Asks an interpreter what it is; the answer is remembered until the file changes.
@@ -94,11 +120,10 @@ pub fn query(home: &Home, path: &Path) -> Result<Interpreter, RigError> {
         .stdin(Stdio::null())
         .output()
         .map_err(|error| bad(error.to_string()))?;
-    let mut interpreter: Interpreter = serde_json::from_slice(&output.stdout).map_err(|_| {
+    let interpreter = Interpreter::told(&real, &output.stdout).ok_or_else(|| {
         let text = String::from_utf8_lossy(&output.stderr);
         bad(text.lines().last().unwrap_or("it gives no answer").to_owned())
     })?;
-    interpreter.path = real.clone();
     home.remember_interpreter(&real, &stamp, &serde_json::to_string(&interpreter).unwrap_or_default())?;
     Ok(interpreter)
 }

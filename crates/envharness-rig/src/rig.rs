@@ -17,7 +17,7 @@ use crate::host;
 use crate::interpreter::{self, Interpreter};
 use crate::lockfile::{self, LockRequest};
 use crate::prefix::{Base, Builder, key, report_quarantine, site_packages};
-use crate::resolve::{Resolver, export_pylock, refuse_unavailable};
+use crate::resolve::{Resolver, addresses, export_pylock, refuse_unavailable};
 use crate::settings::Settings;
 use crate::{collect, guest};
 
@@ -126,6 +126,17 @@ impl Rig {
     pub fn export_pylock(&self, spec: &Spec, lock: &Lock, reporter: &dyn Reporter) -> Result<String, RigError> {
         let platform = envharness_spec::Platform::current();
         export_pylock(&self.resolver(self.deadline(spec, None), reporter), spec, lock, &platform)
+    }
+
+    /// SHA-256 (hex) and address of every file of a lock's index packages.
+    pub(crate) fn pip_addresses(
+        &self,
+        spec: &Spec,
+        lock: &Lock,
+        platform: &envharness_spec::Platform,
+        reporter: &dyn Reporter,
+    ) -> Result<Vec<(String, String)>, RigError> {
+        Ok(addresses(&export_pylock(&self.resolver(self.deadline(spec, None), reporter), spec, lock, platform)?))
     }
 
     /// Makes the prefix of a spec without a context.

@@ -23,11 +23,15 @@ pub(super) fn run(session: &Session, args: &ExportArgs) -> Ended {
         }
         ExportFormat::Explicit => {
             let lock = session.rig.lock(&spec, &lock_request(&args.lock), &session.reporter)?;
-            session.rig.export_explicit(&spec, &lock)?
+            session.rig.export_explicit(&spec, &lock, &session.reporter)?
         }
         ExportFormat::Pixi => {
             let lock = session.rig.lock(&spec, &lock_request(&args.lock), &session.reporter)?;
-            session.rig.export_pixi(&spec, &lock)?
+            session.rig.export_pixi(&spec, &lock, &session.reporter)?
+        }
+        ExportFormat::CondaLock => {
+            let lock = session.rig.lock(&spec, &lock_request(&args.lock), &session.reporter)?;
+            session.rig.export_conda_lock(&spec, &lock, &session.reporter)?
         }
     };
     session.reporter.finish();

@@ -1,11 +1,12 @@
 //! conda's files: what other tools wrote as a spec, and a lock as what other tools read.
 
-use envharness_conda::{Listed, Pins, is_explicit, read_explicit, read_lock, write_explicit, write_pixi};
-use envharness_spec::{EnvSpecBuilder, Lock, Platform, Spec, SpecError};
+use envharness_conda::{Listed, PipFile, Pins, is_explicit, read_explicit, read_lock, write_conda_lock, write_explicit, write_pixi};
+use envharness_spec::{EnvSpecBuilder, Lock, LockedSource, Platform, Spec, SpecError};
 use serde_json::json;
 
 use crate::conda::{base_of, channels, package_of};
 use crate::error::RigError;
+use crate::event::Reporter;
 use crate::rig::Rig;
 
 /// A spec from an explicit list, `conda-lock.yml` or `pixi.lock`; `None` for another kind of file.
@@ -31,37 +32,71 @@ impl Rig {
         channels(&self.settings, spec)
     }
 
-    /// A lock's conda packages of this platform as a list of `conda list --explicit`.
+    /// A lock's packages of this platform as a list of `conda list --explicit`; pip packages are comments in it, as
+    /// `conda-lock` writes them.
     ///
     /// # Errors
-    /// [`RigError::Conda`]; [`RigError::Context`] where there are pip packages, which such a list cannot hold.
-    pub fn export_explicit(&self, spec: &Spec, lock: &Lock) -> Result<String, RigError> {
+    /// [`RigError::Conda`]; [`RigError::Context`] for a pip package from a folder or from git, which such files cannot hold;
+    /// as [`Rig::export_pylock`].
+    pub fn export_explicit(&self, spec: &Spec, lock: &Lock, reporter: &dyn Reporter) -> Result<String, RigError> {
         let platform = Platform::current();
-        refuse_pip(spec, lock, &platform, "an explicit list")?;
-        let packages = lock.conda_packages_for(&platform).map(|(package, source)| package_of(package, source)).collect();
-        let listed = Listed { platform: platform.as_str(), packages };
+        let listed = self.listed(spec, lock, &platform, reporter)?;
         Ok(write_explicit(&listed, &base_of(spec), &self.settings.mirrors)?)
     }
 
-    /// A lock's conda packages of all its platforms as `pixi.lock`.
+    /// A lock's packages of all its platforms as `pixi.lock`.
     ///
     /// # Errors
     /// As [`Rig::export_explicit`].
-    pub fn export_pixi(&self, spec: &Spec, lock: &Lock) -> Result<String, RigError> {
-        let mut listed = Vec::new();
-        for platform in &lock.platforms {
-            refuse_pip(spec, lock, platform, "pixi.lock as it is written here")?;
-            let packages = lock.conda_packages_for(platform).map(|(package, source)| package_of(package, source)).collect();
-            listed.push(Listed { platform: platform.as_str(), packages });
-        }
+    pub fn export_pixi(&self, spec: &Spec, lock: &Lock, reporter: &dyn Reporter) -> Result<String, RigError> {
+        let listed = self.all_listed(spec, lock, reporter)?;
         Ok(write_pixi(&listed, &channels(&self.settings, spec), &base_of(spec), &self.settings.mirrors)?)
     }
-}
 
-fn refuse_pip(spec: &Spec, lock: &Lock, platform: &Platform, what: &str) -> Result<(), RigError> {
-    if lock.pip_packages_for(platform).next().is_none() {
-        return Ok(());
+    /// A lock's packages of all its platforms as `conda-lock.yml`.
+    ///
+    /// # Errors
+    /// As [`Rig::export_explicit`].
+    pub fn export_conda_lock(&self, spec: &Spec, lock: &Lock, reporter: &dyn Reporter) -> Result<String, RigError> {
+        let listed = self.all_listed(spec, lock, reporter)?;
+        let file = spec.file.as_ref().and_then(|file| file.file_name()).map_or_else(|| spec.name.clone(), |f| f.to_string_lossy().into());
+        Ok(write_conda_lock(&listed, &channels(&self.settings, spec), &base_of(spec), &self.settings.mirrors, &file)?)
     }
-    let hint = Some("use `--format environment.yml`, which holds both".to_owned());
-    Err(RigError::Context { id: spec.name.clone(), reason: format!("has pip packages, which {what} cannot hold"), hint })
+
+    fn all_listed<'a>(&self, spec: &Spec, lock: &'a Lock, reporter: &dyn Reporter) -> Result<Vec<Listed<'a>>, RigError> {
+        lock.platforms.iter().map(|platform| self.listed(spec, lock, platform, reporter)).collect()
+    }
+
+    fn listed<'a>(&self, spec: &Spec, lock: &Lock, platform: &'a Platform, reporter: &dyn Reporter) -> Result<Listed<'a>, RigError> {
+        let packages = lock.conda_packages_for(platform).map(|(package, source)| package_of(package, source)).collect();
+        let pip = self.pip_files(spec, lock, platform, reporter)?;
+        Ok(Listed { platform: platform.as_str(), packages, pip })
+    }
+
+    /// The files of a lock's pip packages. A lock has no addresses of an index: it is asked for them.
+    fn pip_files(&self, spec: &Spec, lock: &Lock, platform: &Platform, reporter: &dyn Reporter) -> Result<Vec<PipFile>, RigError> {
+        let mut addresses = None;
+        let mut out = Vec::new();
+        for package in lock.pip_packages_for(platform) {
+            let refused = |reason: &str| {
+                let hint = Some("use `--format environment.yml`, or publish it on an index".to_owned());
+                RigError::Context { id: package.name.clone(), reason: reason.to_owned(), hint }
+            };
+            let file = package.files.first();
+            let url = match &package.source {
+                LockedSource::Url(url) => url.clone(),
+                LockedSource::Index(_) => {
+                    if addresses.is_none() {
+                        addresses = Some(self.pip_addresses(spec, lock, platform, reporter)?);
+                    }
+                    let known = addresses.iter().flatten().find(|(hash, _)| file.is_some_and(|file| file.sha256.hex() == hash));
+                    known.map(|(_, url)| url.clone()).ok_or_else(|| refused("has no address on its index"))?
+                }
+                _ => return Err(refused("comes from a folder or from git, which such a file cannot hold")),
+            };
+            let sha256 = file.map(|file| file.sha256.hex().to_owned());
+            out.push(PipFile { name: package.name.clone(), version: package.version.clone().unwrap_or_default(), url, sha256 });
+        }
+        Ok(out)
+    }
 }

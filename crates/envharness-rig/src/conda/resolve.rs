@@ -167,7 +167,7 @@ impl Resolver<'_> {
     }
 
     /// An interpreter for uv to run with; what it resolves for is said apart.
-    fn any_interpreter(&self, minor: &str) -> Result<interpreter::Interpreter, RigError> {
+    pub(crate) fn any_interpreter(&self, minor: &str) -> Result<interpreter::Interpreter, RigError> {
         let found = interpreter::discover(self.settings, self.home)?;
         let same = found.iter().find(|(one, _)| one.minor() == minor).or_else(|| found.first());
         same.map(|(one, _)| one.clone()).ok_or_else(|| RigError::NoPython { wanted: minor.to_owned(), found: Vec::new() })

@@ -22,6 +22,7 @@ use crate::settings::Settings;
 use crate::source_tree;
 use crate::uv::{Ran, Uv, tail};
 pub use annotate::Annotation;
+pub(crate) use pylock::addresses;
 pub use pylock::export_pylock;
 
 /// What a resolution may change of an earlier lock.
@@ -72,6 +73,10 @@ impl Resolver<'_> {
             }
             other => other?,
         };
+        if spec.backend == Backend::Auto {
+            let reason = "the spec asks for neither conda packages nor an image".to_owned();
+            self.reporter.event(&Event::Backend { backend: Backend::Venv.to_string(), reason });
+        }
         let mut first_failure = None;
         for choice in choices.into_iter().take(MOST_PYTHONS) {
             match self.resolve_with(spec, &choice, platforms, old, upgrade) {

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 
-use envharness_spec::{Digest, Lock, LockedFile, LockedPackage, LockedSource, Platform, Requirement, Spec};
+use envharness_spec::{Backend, Digest, Lock, LockedFile, LockedPackage, LockedSource, Platform, Requirement, Spec};
 use serde::Deserialize;
 
-use super::{Annotations, Resolved, Resolver, Work};
+use super::{Annotations, Provided, Resolved, Resolver, Work};
 use crate::error::{IoContext as _, RigError};
 use crate::interpreter::{self, Choice};
 use crate::settings::Settings;
@@ -171,7 +171,14 @@ fn index_name(annotated: Option<&str>, artifacts: &[&Artifact], settings: &Setti
 /// # Errors
 /// As [`Resolver::resolve`], and when the index no longer has a locked file.
 pub fn export_pylock(resolver: &Resolver<'_>, spec: &Spec, lock: &Lock, platform: &Platform) -> Result<String, RigError> {
-    let interpreter = interpreter::for_lock(resolver.settings, resolver.home, spec, &lock.python.version)?;
+    // A conda lock's Python is inside of its prefix; uv is told its version.
+    let conda = lock.backend == Backend::Conda;
+    let provided = Provided { python: lock.python.version.clone(), packages: Vec::new() };
+    let interpreter = if conda {
+        resolver.any_interpreter(&lock.python.minor())?
+    } else {
+        interpreter::for_lock(resolver.settings, resolver.home, spec, &lock.python.version)?
+    };
     let choice = Choice { interpreter, reason: lock.python.reason.clone() };
     let folder = resolver.home.temporary("export")?;
     let base = spec.base.clone().unwrap_or_default();
@@ -185,7 +192,7 @@ pub fn export_pylock(resolver: &Resolver<'_>, spec: &Spec, lock: &Lock, platform
             output: message,
         })?);
     }
-    let work = Work { spec: &pinned, choice: &choice, platform, folder: folder.path(), provided: None };
+    let work = Work { spec: &pinned, choice: &choice, platform, folder: folder.path(), provided: conda.then_some(&provided) };
     work.write_inputs()?;
     let output = folder.path().join("pylock.toml");
     let uv = Uv::find(resolver.settings, resolver.home)?;
@@ -198,6 +205,13 @@ pub fn export_pylock(resolver: &Resolver<'_>, spec: &Spec, lock: &Lock, platform
     let text = fs::read_to_string(&output).on("read", &output)?;
     check_export(&text, lock, platform)?;
     Ok(text)
+}
+
+/// SHA-256 (hex) and address, without credentials, of every file in a text of [`export_pylock`].
+pub(crate) fn addresses(text: &str) -> Vec<(String, String)> {
+    let Ok(document) = toml::from_str::<Document>(text) else { return Vec::new() };
+    let files = document.packages.into_iter().flat_map(|package| package.wheels.into_iter().chain(package.sdist));
+    files.filter_map(|artifact| Some((artifact.hashes.get("sha256")?.clone(), artifact.url?))).collect()
 }
 
 fn check_export(text: &str, lock: &Lock, platform: &Platform) -> Result<(), RigError> {
