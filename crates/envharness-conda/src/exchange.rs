@@ -228,12 +228,7 @@ pub fn write_conda_lock(
     lock.to_yaml().map_err(|error| wrong(chain(&error)))
 }
 
-fn lock_file(
-    listed: &[Listed<'_>],
-    channels: &[String],
-    base: &Path,
-    mirrors: &BTreeMap<String, String>,
-) -> Result<LockFile, CondaError> {
+fn lock_file(listed: &[Listed<'_>], channels: &[String], base: &Path, mirrors: &BTreeMap<String, String>) -> Result<LockFile, CondaError> {
     let wrong = |reason: String| CondaError::Exchange { place: "the lock".into(), reason };
     let mut builder = LockFile::builder();
     for one in listed {

@@ -26,7 +26,7 @@ use rattler_repodata_gateway::Gateway;
 
 pub use channel::Channels;
 pub use error::CondaError;
-pub use exchange::{Listed, PipFile, Pins, is_explicit, read_explicit, read_lock, write_conda_lock, write_explicit, write_pixi};
+pub use exchange::{Listed, Pins, PipFile, is_explicit, read_explicit, read_lock, write_conda_lock, write_explicit, write_pixi};
 pub use install::{InstallRequest, Linking, PackageReporter};
 pub use match_spec::{name_of, normalize, version_order};
 pub use package::Package;

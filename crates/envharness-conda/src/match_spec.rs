@@ -43,10 +43,17 @@ mod tests {
 
     #[test]
     fn names_are_found_in_every_form() {
-        for text in
-            ["numpy", "numpy>=1.22,<2", "numpy 1.26.*", "conda-forge::numpy=1.26=py311*", "numpy[version='>=1', build=py*]", "NumPy",
-            "numpy[extras=[blas]]", "numpy[when=\"python >=3.9\"]", "numpy[flags=[cuda]]"]
-        {
+        for text in [
+            "numpy",
+            "numpy>=1.22,<2",
+            "numpy 1.26.*",
+            "conda-forge::numpy=1.26=py311*",
+            "numpy[version='>=1', build=py*]",
+            "NumPy",
+            "numpy[extras=[blas]]",
+            "numpy[when=\"python >=3.9\"]",
+            "numpy[flags=[cuda]]",
+        ] {
             assert_eq!(name_of(text).unwrap(), "numpy", "{text}");
         }
         assert!(name_of("numpy >=").is_err());

@@ -1,6 +1,6 @@
 //! conda's files: what other tools wrote as a spec, and a lock as what other tools read.
 
-use envharness_conda::{Listed, PipFile, Pins, is_explicit, read_explicit, read_lock, write_conda_lock, write_explicit, write_pixi};
+use envharness_conda::{Listed, Pins, PipFile, is_explicit, read_explicit, read_lock, write_conda_lock, write_explicit, write_pixi};
 use envharness_spec::{EnvSpecBuilder, Lock, LockedSource, Platform, Spec, SpecError};
 use serde_json::json;
 
