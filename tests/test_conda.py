@@ -30,6 +30,13 @@ def spec(channel, home):
     return make
 
 
+@pytest.fixture
+def served(channel):
+    """The channel over HTTP: conda-lock.yml holds no files."""
+    with Served(channel) as place:
+        yield place
+
+
 def test_real_packages_run_from_a_conda_prefix(cli, home, spec):
     code = "import sys, numpy, pandas, sklearn, gymnasium, sysconfig; print(sys.prefix, sysconfig.get_config_var('prefix'), numpy.__version__)"
     done = cli("run", spec(["scikit-learn", "pandas", "gymnasium", "greet"]), "--", "python", "-c", code).ok()
@@ -246,6 +253,29 @@ def test_a_full_disk_is_said_and_leaves_nothing(cli, home, spec, tmp_path):
         subprocess.run(["umount", small], check=True)
 
 
+def test_a_full_disk_under_the_cache_is_said(cli, home, spec, tmp_path):
+    small = tmp_path / "small"
+    small.mkdir()
+    if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "none", small], check=False).returncode != 0:
+        pytest.skip("no small file system can be mounted here")
+    try:
+        path = spec(["six"])
+        refused = cli("run", path, "--", "true", env={"ENVHARNESS_CACHE": str(small)})
+        assert refused.code == 125 and ("No space left" in refused.err or "disk is full" in refused.err), refused.err
+        assert "hint: " in refused.err and not list((home / "prefixes").iterdir())
+    finally:
+        subprocess.run(["umount", small], check=True)
+    cli("run", path, "--", "true").ok()
+
+
+def test_downloads_are_told_by_bytes(cli, home, spec, served):
+    environ = {"ENVHARNESS_CACHE": str(home / "cache")}
+    done = cli("--log-level", "DEBUG", "sync", spec(["numpy"], url=served.url), env=environ).ok()
+    told = [float(value) for value in re.findall(r"Downloading, ([\d.]+) MiB of [\d.]+ MiB.*event=\"progress\"", done.err)]
+    assert told and told == sorted(told) and told[-1] > 8, done.err[-2000:]
+    assert re.search(r"numpy-\S+\.conda \(\d.*iB\).*event=\"downloading\"", done.err)
+
+
 def test_link_modes_are_kept_to(cli, home, spec):
     for mode, links in (("hardlink", True), ("copy", False)):
         environ = {"ENVHARNESS_LINK_MODE": mode, "ENVHARNESS_HOME": str(home / mode), "ENVHARNESS_CACHE": str(home / "cache")}
@@ -338,13 +368,6 @@ def test_a_cache_on_another_file_system_is_said(cli, home, spec):
         assert "another file system" in done.err
     finally:
         shutil.rmtree(cache, ignore_errors=True)
-
-
-@pytest.fixture
-def served(channel):
-    """The channel over HTTP: conda-lock.yml holds no files."""
-    with Served(channel) as place:
-        yield place
 
 
 FORMS = {"environment.yml": "e/environment.yml", "explicit": "x/explicit.txt", "conda-lock.yml": "l/conda-lock.yml", "pixi.lock": "p/pixi.lock"}
