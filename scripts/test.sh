@@ -13,6 +13,7 @@ need strace strace
 need git git
 need chromium chromium
 need patchelf patchelf
+need mkfs.btrfs btrfs-progs
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
