@@ -187,6 +187,17 @@ def test_credentials_come_from_netrc_and_are_not_stored(cli, home, spec, channel
     assert found.stdout == ""
 
 
+def test_credentials_come_from_a_file_of_rattler_too(cli, home, spec, channel):
+    with Served(channel, user="me", password="secret") as served:
+        path = spec(["binprefix"], url=served.url)
+        login = write("logins.json", json.dumps({"127.0.0.1": {"BasicHTTP": {"username": "me", "password": "secret"}}}))
+        environ = {"ENVHARNESS_CACHE": str(home / "cache"), "RATTLER_AUTH_FILE": str(login)}
+        refused = cli("lock", path, env={**environ, "RATTLER_AUTH_FILE": "", "HOME": str(home)})
+        assert refused.code != 0 and "RATTLER_AUTH_FILE" in refused.err
+        cli("run", path, "--", "binprefix", env=environ).ok()
+        assert "secret" not in Path("c.lock").read_text()
+
+
 def test_mirrors_and_offline(cli, home, spec, channel):
     with Served(channel) as served:
         write("envharness.yaml", f"channels: [my-forge]\nmirrors:\n  my-forge: {served.url}\n")
