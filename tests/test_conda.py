@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -251,31 +252,31 @@ def test_a_passing_failure_is_tried_again(cli, home, spec, channel):
         assert served.faults == []
 
 
-def test_a_full_disk_is_said_and_leaves_nothing(cli, home, spec, tmp_path):
-    small = tmp_path / "small"
-    small.mkdir()
-    if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", small], check=False).returncode != 0:
+@contextlib.contextmanager
+def small_disk(folder: Path, size: str):
+    """A file system of a size at a folder."""
+    folder.mkdir()
+    if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "none", folder], check=False).returncode != 0:
         pytest.skip("no small file system can be mounted here")
     try:
+        yield folder
+    finally:
+        subprocess.run(["umount", folder], check=True)
+
+
+def test_a_full_disk_is_said_and_leaves_nothing(cli, home, spec, tmp_path):
+    with small_disk(tmp_path / "small", "8m") as small:
         refused = cli("run", spec(["six"]), "--", "true", env={"ENVHARNESS_HOME": str(small / "home"), "ENVHARNESS_LINK_MODE": "copy"})
         assert refused.code == 125 and ("No space left" in refused.err or "disk is full" in refused.err), refused.err
         assert not list((small / "home/prefixes").iterdir())
-    finally:
-        subprocess.run(["umount", small], check=True)
 
 
 def test_a_full_disk_under_the_cache_is_said(cli, home, spec, tmp_path):
-    small = tmp_path / "small"
-    small.mkdir()
-    if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "none", small], check=False).returncode != 0:
-        pytest.skip("no small file system can be mounted here")
-    try:
-        path = spec(["six"])
+    path = spec(["six"])
+    with small_disk(tmp_path / "small", "4m") as small:
         refused = cli("run", path, "--", "true", env={"ENVHARNESS_CACHE": str(small)})
         assert refused.code == 125 and ("No space left" in refused.err or "disk is full" in refused.err), refused.err
         assert "hint: " in refused.err and not list((home / "prefixes").iterdir())
-    finally:
-        subprocess.run(["umount", small], check=True)
     cli("run", path, "--", "true").ok()
 
 
