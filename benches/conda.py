@@ -35,9 +35,9 @@ def environ(home: Path) -> dict[str, str]:
     return {**kept, "ENVHARNESS_HOME": str(home), "ENVHARNESS_CACHE": str(ROOT / "cache"), "ENVHARNESS_COMPILE": "never", "PATH": f"{BIN}:{kept['PATH']}"}
 
 
-def ours(home: Path, *args: object) -> float:
+def ours(home: Path, *args: object, **variables: str) -> float:
     start = time.perf_counter()
-    subprocess.run([ENVHARNESS, "-q", *map(str, args)], env=environ(home), check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([ENVHARNESS, "-q", *map(str, args)], env={**environ(home), **variables}, check=True, stdout=subprocess.DEVNULL)
     return (time.perf_counter() - start) * 1000
 
 
@@ -106,6 +106,19 @@ def main() -> None:
         remove(fresh)
         remove(target)
     row(f"first materialise, warm cache, {files} files, whole process", mine, "py-rattler install", other, "<= 1.1x")
+
+    mine, other = [], []
+    for number in range(2):
+        fresh = ROOT / f"home-c{number}"
+        mine.append(ours(fresh, "sync", spec, "--frozen", ENVHARNESS_COMPILE="eager"))
+        target = ROOT / f"peer-c{number}"
+        installed = theirs(INSTALL, source, target, ROOT / "peer-cache", *wanted)
+        start = time.perf_counter()
+        subprocess.run([target / "bin/python", "-m", "compileall", "-q", "-j", "0", target / "lib"], env=environ(home), check=False, stdout=subprocess.DEVNULL)
+        other.append(installed + (time.perf_counter() - start) * 1000)
+        remove(fresh)
+        remove(target)
+    row("the same with byte-code of all, kept once for all prefixes", mine, "plus compileall", other, "<= 1.1x")
 
     mine = [ours(home, "run", spec, "--", "true") for _ in range(ROUNDS * 3)]
     row("prefix present: run SPEC -- true, whole process", mine, "", [], "< 20 ms")
