@@ -32,7 +32,8 @@ def test_version_help_and_the_slow_twin(cli, home):
 
 
 def test_the_reference_in_the_docs_is_what_the_command_prints(cli, home):
-    assert cli("reference").ok().out == (ROOT / "docs" / "cli.md").read_text(), "run `make gen`"
+    for columns in ("", "60", "200"):
+        assert cli("reference", env={"COLUMNS": columns}).ok().out == (ROOT / "docs" / "cli.md").read_text(), "run `make gen`"
 
 
 def test_create_list_inspect_exec_logs_cp_and_rm(cli, spec):

@@ -30,13 +30,14 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, caller: Option<PathBuf
     result.unwrap_or(exit::BUG)
 }
 
-/// The command line's reference as text, for the documentation.
+/// The command line's reference as text, for the documentation: the same in a terminal of any width.
 pub fn reference() -> String {
     let mut out = String::new();
     let mut command = args::Cli::command();
     command.build();
     let mut stack = vec![(String::from("envharness"), command)];
     while let Some((name, mut command)) = stack.pop() {
+        command = command.term_width(100);
         let help = command.render_long_help().to_string();
         out.push_str(&format!("## `{name}`\n\n```text\n{}\n```\n\n", help.trim_end()));
         let subcommands: Vec<_> = command.get_subcommands().filter(|c| c.get_name() != "help").cloned().collect();
