@@ -485,3 +485,34 @@ def test_a_channel_cannot_write_outside_of_the_prefix(cli, home, spec, tmp_path,
     refused = cli("run", spec(["evil"], url=mine.as_uri()), "--", "true")
     assert refused.code != 0 and "panicked" not in refused.err
     assert not list((home / "prefixes").iterdir()) and not list(tmp_path.rglob("evil-1.0*/share"))
+
+
+def test_a_channel_cannot_write_by_what_it_calls_a_package_on_pypi(cli, home, spec, channel, tmp_path):
+    """What conda provides is written down for uv by its name there, which the channel tells."""
+    mine, victim = tmp_path / "mine", tmp_path / "victim"
+    shutil.copytree(channel, mine, copy_function=os.link, ignore=shutil.ignore_patterns("repodata*", "shards", ".tmp"))
+    index(mine)
+    for repodata in mine.glob("*/repodata.json"):
+        data = json.loads(repodata.read_text())
+        for record in data["packages.conda"].values():
+            if record["name"] == "greet":
+                record["purls"] = [f"pkg:pypi/{str(victim).replace('/', '%2F')}", "pkg:pypi/x%22%0Adynamic"]
+        repodata.write_text(json.dumps(data))
+        for other in (path for path in repodata.parent.glob("repodata*") if path != repodata):
+            shutil.rmtree(other) if other.is_dir() else other.unlink()
+    done = cli("run", spec(["greet"], pip=["idna==3.4"], url=mine.as_uri()), "--", "greet").ok()
+    assert "hello from greet" in done.out and not victim.exists() and str(victim) not in Path("c.lock").read_text().replace(mine.as_uri(), "")
+
+
+def test_a_lock_of_two_platforms_is_exported_with_each_one_s_files(cli, home, spec):
+    write("two.yaml", f"name: two\npython: '{PYTHON}'\nbackend: venv\ndeps: [numpy==2.0.2]\n")
+    cli("lock", "two.yaml", "--platform", SUBDIR, "--platform", "osx-arm64").ok()
+    assert "macosx" in Path("two.lock").read_text()
+    assert "numpy-2.0.2" in cli("export", "two.yaml", "--format", "pylock.toml").ok().out
+    mine = spec([], pip=["numpy==2.0.2"], more="backend: conda")
+    cli("lock", mine, "--platform", SUBDIR, "--platform", OTHER_SUBDIR).ok()
+    machines = {platform: "x86_64.whl" if platform == "linux-64" else "aarch64.whl" for platform in (SUBDIR, OTHER_SUBDIR)}
+    explicit = cli("export", mine, "--format", "explicit").ok().out
+    assert machines[SUBDIR] in explicit and machines[OTHER_SUBDIR] not in explicit
+    pixi = cli("export", mine, "--format", "pixi.lock").ok().out
+    assert all(ending in pixi for ending in machines.values())

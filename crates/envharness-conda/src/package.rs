@@ -57,7 +57,7 @@ impl Package {
         let package = &record.package_record;
         let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         let purls = package.purls.iter().flatten().filter(|purl| *purl.package_type() == "pypi");
-        let mut pypi: Vec<String> = purls.map(|purl| normalized(purl.name())).collect();
+        let mut pypi: Vec<String> = purls.filter_map(|purl| normalized(purl.name())).collect();
         let mut out = Self {
             name: package.name.as_normalized().to_owned(),
             version: package.version.to_string(),
@@ -77,7 +77,7 @@ impl Package {
         };
         if pypi.is_empty() && package.purls.is_none() && out.is_python() {
             // Without a word of the channel the names are taken to be the same, as most are.
-            pypi.push(normalized(&out.name));
+            pypi.extend(normalized(&out.name));
         }
         out.pypi = pypi;
         out
@@ -122,8 +122,8 @@ impl Package {
     }
 }
 
-/// A name as PyPI normalises it.
-fn normalized(name: &str) -> String {
+/// A name as PyPI normalises it; `None` for what is no name (PEP 508), since a channel may say anything.
+fn normalized(name: &str) -> Option<String> {
     let mut out = String::with_capacity(name.len());
     for c in name.chars() {
         let c = if matches!(c, '-' | '_' | '.') { '-' } else { c.to_ascii_lowercase() };
@@ -131,7 +131,9 @@ fn normalized(name: &str) -> String {
             out.push(c);
         }
     }
-    out
+    let inside = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let valid = out.chars().all(|c| inside(c) || c == '-') && out.starts_with(inside) && out.ends_with(inside);
+    valid.then_some(out)
 }
 
 #[cfg(test)]
@@ -160,6 +162,14 @@ mod tests {
         let record = package().to_record(&channels, Path::new("/"), &mirrors).unwrap();
         assert!(record.url.as_str().ends_with("/conda-forge/linux-64/numpy-2.0.2-py311_0.conda"));
         assert_eq!(Package::of_record(&record, &channels), package());
+    }
+
+    #[test]
+    fn what_a_channel_calls_a_name_on_pypi_is_one_or_nothing() {
+        assert_eq!(normalized("Foo.Bar__baz").as_deref(), Some("foo-bar-baz"));
+        for bad in ["", "/tmp/evil", "../evil", "a/b", "a\"\nb", "-a", "a-", "a b", "\u{e9}"] {
+            assert_eq!(normalized(bad), None, "{bad}");
+        }
     }
 
     #[test]

@@ -82,19 +82,20 @@ impl Rig {
                 let hint = Some("use `--format environment.yml`, or publish it on an index".to_owned());
                 RigError::Context { id: package.name.clone(), reason: reason.to_owned(), hint }
             };
-            let file = package.files.first();
-            let url = match &package.source {
-                LockedSource::Url(url) => url.clone(),
+            let (url, sha256) = match &package.source {
+                LockedSource::Url(url) => (url.clone(), package.files.first().map(|file| file.sha256.hex().to_owned())),
                 LockedSource::Index(_) => {
                     if addresses.is_none() {
                         addresses = Some(self.pip_addresses(spec, lock, platform, reporter)?);
                     }
-                    let known = addresses.iter().flatten().find(|(hash, _)| file.is_some_and(|file| file.sha256.hex() == hash));
-                    known.map(|(_, url)| url.clone()).ok_or_else(|| refused("has no address on its index"))?
+                    // The files of a lock of several platforms are of all of them; the index gave those of this one.
+                    let locked = |hash: &String| package.files.iter().any(|file| file.sha256.hex() == hash);
+                    let known = addresses.iter().flatten().find(|(hash, _)| locked(hash));
+                    let (hash, url) = known.ok_or_else(|| refused("has no address on its index"))?;
+                    (url.clone(), Some(hash.clone()))
                 }
                 _ => return Err(refused("comes from a folder or from git, which such a file cannot hold")),
             };
-            let sha256 = file.map(|file| file.sha256.hex().to_owned());
             out.push(PipFile { name: package.name.clone(), version: package.version.clone().unwrap_or_default(), url, sha256 });
         }
         Ok(out)

@@ -224,8 +224,10 @@ fn check_export(text: &str, lock: &Lock, platform: &Platform) -> Result<(), RigE
     }
     for package in lock.packages_for(platform).filter(|p| matches!(p.source, LockedSource::Index(_))) {
         let offered = known.get(&package.name).cloned().unwrap_or_default();
-        if let Some(file) = package.files.iter().find(|file| !offered.iter().any(|hash| hash == file.sha256.hex())) {
-            return Err(broken(format!("the index no longer has `{}` with the locked hash", file.name)));
+        // A lock of several platforms has the others' files too.
+        if !package.files.iter().any(|file| offered.iter().any(|hash| hash == file.sha256.hex())) {
+            let names: Vec<&str> = package.files.iter().map(|file| file.name.as_str()).collect();
+            return Err(broken(format!("the index no longer has `{}` for {platform} with the locked hash", names.join("`, `"))));
         }
     }
     Ok(())
