@@ -142,7 +142,7 @@ fn conda_modules(prefix: &Path, interpreter: &Interpreter) -> Vec<Modules> {
 }
 
 /// A hexadecimal hash as `RECORD` writes it.
-fn base64_of(hex: &str) -> Option<String> {
+pub(crate) fn base64_of(hex: &str) -> Option<String> {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let bytes: Vec<u8> = (0..hex.len() / 2).map(|i| u8::from_str_radix(hex.get(2 * i..2 * i + 2)?, 16).ok()).collect::<Option<_>>()?;
     let mut out = String::new();
