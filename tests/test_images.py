@@ -117,7 +117,7 @@ def test_an_image_runs_on_a_small_base(cli, home, spec, tmp_path):
     assert hook == "/opt/envharness/env/share/hook"
     # Byte-code that nobody looks at the source for.
     data = (root / cached.lstrip("/")).read_bytes()
-    assert data[4:8] == b"\1\0\0\0" and b"/opt/envharness/env/lib/python3.11/site-packages/numpy/linalg" in data
+    assert data[4:8] == b"\1\0\0\0" and b"lib/python3.11/site-packages/numpy/linalg" in data
     assert run_in(root, layout.config, "binprefix").stdout == "/opt/envharness/env\n"
     assert run_in(root, layout.config, "greet").stdout == "hello from greet\n"
 
@@ -269,3 +269,6 @@ def test_wrong_inputs_are_told_and_leave_nothing(cli, home, spec, tmp_path):
     done = cli("image", "build", path, "-t", "good:1", "-o", "out")
     assert done.code == 3 and "damaged" in done.err and not Path("out").exists()
     assert [p for p in Path().iterdir() if p.name.startswith(".out")] == []
+    # It is taken away, so that the next build makes it anew.
+    cli("image", "build", path, "-t", "good:1", "-o", "out").ok()
+    assert files_of(Path("out")) == files_of(Path("good"))

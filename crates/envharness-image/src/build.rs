@@ -219,6 +219,11 @@ impl Images {
                 add_compiled(&mut drafts, &compiled, content)?;
             }
         }
+        // The largest first, so that workers end together.
+        let bytes =
+            |draft: &Draft| draft.tree.values().map(|entry| if let EntryKind::File { size, .. } = entry.kind { size } else { 0 }).sum();
+        let mut order: Vec<(u64, usize)> = drafts.iter().enumerate().map(|(at, draft)| (bytes(draft), at)).collect();
+        order.sort_by(|a, b| b.cmp(a));
         let next = AtomicUsize::new(0);
         let results: Mutex<Vec<(usize, Result<Packed, ImageError>)>> = Mutex::default();
         let workers = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -226,13 +231,13 @@ impl Images {
             for _ in 0..workers {
                 scope.spawn(|| {
                     loop {
-                        let at = next.fetch_add(1, Ordering::Relaxed);
-                        let Some(draft) = drafts.get(at) else { return };
+                        let Some(&(_, at)) = order.get(next.fetch_add(1, Ordering::Relaxed)) else { return };
+                        let draft = &drafts[at];
                         let packed = match &known[at] {
                             _ if watch.interrupted() => Err(ImageError::Interrupted),
                             Some(packed) => Ok(packed.clone()),
                             None => {
-                                watch.step(&format!("Packing layer {} of {}: {}", at + 1, drafts.len(), draft.title));
+                                watch.step(&format!("Packing {} ({} layers)", draft.title, drafts.len()));
                                 self.pack_layer(&keys[at], &draft.tree, stamp, request.compression)
                             }
                         };

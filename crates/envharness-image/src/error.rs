@@ -155,7 +155,7 @@ impl ImageError {
             Self::Name { .. } => Some("write NAME:TAG, such as `trainer:1` or `registry.example.org/team/trainer:1`".into()),
             Self::Unknown(_) => Some("`envharness image list` shows every image; `envharness image pull` fetches one".into()),
             Self::Broken { .. } => Some("give the folder of an OCI layout, an archive of `docker save`, or a root file system".into()),
-            Self::Damaged { .. } => Some("fetch or build it again; `envharness image prune` removes what is damaged".into()),
+            Self::Damaged { .. } => Some("fetch or build it again".into()),
             Self::Base { hint, .. } => Some(hint.clone()),
             Self::Content { .. } => Some("remove it, or leave its package out of the spec".into()),
             Self::Refused { registry, .. } => {

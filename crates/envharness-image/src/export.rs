@@ -105,11 +105,11 @@ impl Images {
             let mut reader = crate::hashing::Hashing::new(fs::File::open(&blob).on("read", &blob)?);
             let name = format!("blobs/sha256/{}", digest.hex());
             if fs::metadata(&blob).on("read", &blob)?.len() != one.size() {
-                return Err(self.damaged(&digest, "it has another size"));
+                return Err(self.drop_damaged(&digest, "it has another size"));
             }
             tar.append_data(&mut header(EntryType::Regular, 0o644, one.size()), name, &mut reader).on("write", path)?;
             if reader.finish().1 != digest {
-                return Err(self.damaged(&digest, "its bytes have another hash"));
+                return Err(self.drop_damaged(&digest, "its bytes have another hash"));
             }
         }
         for (name, text) in texts {

@@ -168,6 +168,16 @@ impl Images {
         parse(&bytes, &path.display().to_string())
     }
 
+    /// Takes a damaged blob away, so that the next build or pull makes it anew.
+    pub(crate) fn drop_damaged(&self, digest: &Digest, reason: &str) -> ImageError {
+        let path = self.blob(digest);
+        match fs::remove_file(&path) {
+            Ok(()) => tracing::warn!(%digest, reason, "a damaged blob was removed"),
+            Err(error) => tracing::warn!(%digest, reason, %error, "a damaged blob could not be removed"),
+        }
+        self.damaged(digest, reason)
+    }
+
     pub(crate) fn damaged(&self, digest: &Digest, reason: &str) -> ImageError {
         ImageError::Damaged { digest: digest.to_string(), place: self.root.display().to_string(), reason: reason.to_owned() }
     }
@@ -179,7 +189,8 @@ impl Images {
         io::copy(&mut reader, out).on("copy", &path)?;
         let (_, found, count) = reader.finish();
         if found != *digest || count != size {
-            return Err(self.damaged(digest, &format!("it has {count} bytes with the hash {found}, and should have {size}")));
+            let reason = format!("it has {count} bytes with the hash {found}, and should have {size}");
+            return Err(self.drop_damaged(digest, &reason));
         }
         Ok(())
     }
@@ -277,11 +288,12 @@ impl Images {
     /// [`ImageError::Unknown`] for a name that is none; [`ImageError::Io`].
     pub fn prune(&self, names: &[Reference], all: bool, dry_run: bool) -> Result<Pruned, ImageError> {
         let _lock: FileLock = FileLock::acquire::<ImageError>(&self.home.lock("images"), true, |_| Ok(()))?;
-        for name in names {
-            self.find(name)?;
-        }
-        let goes = |one: &Descriptor| all || names.iter().any(|name| ref_name(one) == Some(&name.to_string()));
         let index = self.index()?;
+        let is = |one: &Descriptor, name: &Reference| ref_name(one) == Some(&name.to_string());
+        if let Some(unknown) = names.iter().find(|name| !index.manifests().iter().any(|one| is(one, name))) {
+            return Err(ImageError::Unknown(unknown.to_string()));
+        }
+        let goes = |one: &Descriptor| all || names.iter().any(|name| is(one, name));
         let (gone, stay): (Vec<&Descriptor>, Vec<&Descriptor>) = index.manifests().iter().partition(|one| goes(one));
         let mut report = Pruned { images: gone.iter().filter_map(|one| ref_name(one)).map(str::to_owned).collect(), ..Pruned::default() };
         let used = self.reachable(&stay)?;

@@ -3,6 +3,8 @@
 //! A large package has a layer of its own; the others share buckets, chosen by a hash of the package's name. So a lock
 //! always has the same plan, and a package that changes its version changes one layer.
 
+use std::collections::BTreeMap;
+
 use envharness_spec::Digest;
 
 /// A package that is installed in this many bytes has a layer of its own.
@@ -37,11 +39,15 @@ pub fn bucket(name: &str) -> u32 {
     u32::from_str_radix(&Digest::of(name).hex()[..8], 16).unwrap_or(0) % BUCKETS
 }
 
-/// Deals packages out to layers: large ones by name, then buckets by number. Empty buckets are left out.
+/// Deals packages out to layers: large ones by name, then buckets by number. Empty buckets are left out, and
+/// what is named twice is one package.
 pub fn plan(items: &[Item]) -> Vec<PlannedLayer> {
-    let mut items: Vec<&Item> = items.iter().collect();
+    let mut sizes: BTreeMap<&str, u64> = BTreeMap::new();
+    for item in items {
+        *sizes.entry(&item.name).or_default() += item.bytes;
+    }
+    let mut items: Vec<Item> = sizes.into_iter().map(|(name, bytes)| Item { name: name.to_owned(), bytes }).collect();
     items.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.name.cmp(&b.name)));
-    items.dedup_by(|a, b| a.name == b.name);
     let alone = items.iter().take(MOST_ALONE).take_while(|item| item.bytes >= LARGE).count();
     let (large, small) = items.split_at(alone);
     let mut out: Vec<PlannedLayer> =

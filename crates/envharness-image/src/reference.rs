@@ -37,7 +37,10 @@ impl Reference {
         if let Some(registry) = &registry {
             let (host, port) = registry.rsplit_once(':').unwrap_or((registry, "443"));
             let known = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '[' | ']' | ':');
-            if host.is_empty() || !host.chars().all(known) || port.parse::<u16>().is_err() {
+            if !host.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '[')
+                || !host.chars().all(known)
+                || port.parse::<u16>().is_err()
+            {
                 return Err(wrong("its registry is not HOST or HOST:PORT"));
             }
         }

@@ -1,21 +1,18 @@
 //! A prefix for an image: installed as if it lay at a fixed path, and never part of the store.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 
-use envharness_sandbox::{ChildOptions, configure};
-use envharness_spec::{Backend, Digest, Lock, LockedSource, Platform, Spec};
+use envharness_spec::{Backend, Lock, LockedSource, Platform, Spec};
 use envharness_store::{Home, Temporary};
-use serde_json::{Value, json};
+use serde_json::Value;
 
+use crate::bytecode;
 use crate::conda;
 use crate::error::{IoContext as _, RigError};
 use crate::event::{Event, Reporter};
-use crate::guest;
-use crate::interpreter;
+use crate::interpreter::{self, Interpreter};
 use crate::prefix::{Builder, link, replace};
 use crate::rig::Rig;
 use crate::settings::Source;
@@ -51,7 +48,7 @@ pub struct Staged {
     /// Folders for PATH, the first first.
     pub folders: Vec<String>,
     target: String,
-    python: PathBuf,
+    interpreter: Interpreter,
     home: Home,
     folder: Temporary,
 }
@@ -72,32 +69,37 @@ impl Rig {
         let builder = Builder { settings: &settings, home: &self.home, reporter, deadline };
         let folder = self.home.temporary("image")?;
         let path = folder.path().join("prefix");
-        let library = format!("lib/python{}", lock.python.minor());
         let started = std::time::Instant::now();
         let count = lock.packages_for(&Platform::current()).count();
         reporter.event(&Event::Building { packages: count });
+        let target = request.target.to_owned();
+        let interpreter = if lock.backend == Backend::Conda {
+            builder.build_conda(Path::new(&target), lock, spec, folder.path(), false)?;
+            let own = conda::python_of(&path);
+            let real = own.canonicalize().on("find", &own)?;
+            interpreter::ask(&real, &own)?
+        } else {
+            let interpreter = interpreter::for_lock(&settings, &self.home, spec, &lock.python.version)?;
+            builder.build_venv(&interpreter, lock, spec, folder.path(), false)?;
+            stand_on(&path, request.python.unwrap_or("/usr/local/bin/python3"))?;
+            interpreter
+        };
         let mut staged = Staged {
             path: path.clone(),
             packages: Vec::new(),
-            library,
+            library: format!("lib/{}", interpreter.library),
             variables: Vec::new(),
             folders: vec![format!("{}/bin", request.target)],
-            target: request.target.to_owned(),
-            python: path.join("bin/python"),
+            target,
+            interpreter,
             home: self.home.clone(),
             folder,
         };
         if lock.backend == Backend::Conda {
-            builder.build_conda(Path::new(request.target), lock, spec, staged.folder.path(), false)?;
             staged.activate(conda::compute(&settings, &path)?);
             staged.variables.push(("CONDA_PREFIX".into(), request.target.into()));
             staged.conda_packages()?;
         } else {
-            let own = request.python.unwrap_or("/usr/local/bin/python3");
-            let interpreter = interpreter::for_lock(&settings, &self.home, spec, &lock.python.version)?;
-            builder.build_venv(&interpreter, lock, spec, staged.folder.path(), false)?;
-            staged.python.clone_from(&interpreter.path);
-            stand_on(&path, own)?;
             staged.variables.push(("VIRTUAL_ENV".into(), request.target.into()));
         }
         staged.wheels()?;
@@ -196,69 +198,18 @@ impl Staged {
         Ok(())
     }
 
-    /// What decides byte-code beside its source: the interpreter's own bytes.
-    ///
-    /// # Errors
-    /// [`RigError::Io`].
-    pub fn bytecode_identity(&self) -> Result<String, RigError> {
-        let bytes = fs::read(&self.python).on("read", &self.python)?;
-        Ok(format!("{} {}", self.library, Digest::of(bytes)))
+    /// What decides byte-code beside its source.
+    pub fn bytecode_identity(&self) -> String {
+        let Interpreter { implementation, version, build, cache_tag, .. } = &self.interpreter;
+        format!("{cache_tag} {implementation} {version} {build}")
     }
 
-    /// Compiles modules, which are relative to the prefix, as unchecked-hash files for their path in the image. Gives the
-    /// compiled file of each name.
+    /// Compiles modules, which are relative to the prefix, as unchecked-hash files. Gives the compiled file of each name.
     ///
     /// # Errors
     /// [`RigError::Program`] when the interpreter fails.
     pub fn compile(&self, modules: &[String]) -> Result<BTreeMap<String, PathBuf>, RigError> {
-        let tag = format!("cpython-{}", self.library.trim_start_matches("lib/python").replace('.', ""));
-        let out = self.folder.path().join("compiled");
-        let mut jobs = Vec::new();
-        let mut names: HashMap<String, PathBuf> = HashMap::new();
-        for module in modules {
-            let source = self.path.join(module);
-            let data = fs::read(&source).on("read", &source)?;
-            let Some((folder, file)) = module.rsplit_once('/') else { continue };
-            let name = format!("{folder}/__pycache__/{}.{tag}.pyc", file.trim_end_matches(".py"));
-            let target = out.join(&name);
-            let hash = crate::bytecode::base64_of(Digest::of(&data).hex());
-            let line = json!([source, target, hash, format!("{}/{module}", self.target)]).to_string();
-            jobs.push((data.len(), line));
-            names.insert(name, target);
-        }
-        jobs.sort();
-        let script = guest::ensure(&self.home)?.join("envharness_guest/compile.py");
-        let workers = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(jobs.len().max(1));
-        let children: Vec<Child> = (0..workers)
-            .map(|worker| {
-                let lines: String = jobs.iter().skip(worker).step_by(workers).map(|(_, line)| format!("{line}\n")).collect();
-                self.compiler(&script, &lines)
-            })
-            .collect::<Result<_, _>>()?;
-        for child in children {
-            let done = child.wait_with_output().on("wait for", &self.python)?;
-            if !done.status.success() {
-                let output = String::from_utf8_lossy(&done.stderr).into_owned();
-                return Err(RigError::Program { program: "python", action: "compile byte-code".into(), output });
-            }
-        }
-        // What does not compile, such as a template, has none.
-        Ok(names.into_iter().filter(|(_, path)| path.is_file()).collect())
-    }
-
-    fn compiler(&self, script: &Path, lines: &str) -> Result<Child, RigError> {
-        // Isolated mode would not read PYTHONHASHSEED, which decides the order of sets in older byte-code.
-        let start = "import sys; del sys.path[0]; exec(compile(open(sys.argv[1]).read(), sys.argv[1], 'exec'))";
-        let mut command = Command::new(&self.python);
-        command.args(["-s", "-S", "-B", "-W", "ignore", "-c", start]).arg(script).env_clear().env("PYTHONHASHSEED", "0");
-        command.current_dir("/").stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
-        configure(&mut command, &ChildOptions { new_session: true, die_with_parent: true, ..ChildOptions::default() });
-        let mut child = command.spawn().on("start", &self.python)?;
-        // The jobs are read before any is done, so writing them never waits for the compiler.
-        if let Some(mut stdin) = child.stdin.take() {
-            let _ = stdin.write_all(lines.as_bytes());
-        }
-        Ok(child)
+        bytecode::for_image(&self.home, &self.path, &self.interpreter, modules, &self.folder.path().join("compiled"))
     }
 }
 

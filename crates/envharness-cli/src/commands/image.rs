@@ -137,7 +137,7 @@ fn build(session: &Session, images: &Images, args: &BuildArgs) -> Ended {
                 packages: staged.packages.iter().map(|one| PackageFiles { name: one.name.clone(), files: one.files.clone() }).collect(),
                 library: staged.library.clone(),
             };
-            let compiler = if compiled { Some(Compiler { identity: staged.bytecode_identity()?, staged: &staged }) } else { None };
+            let compiler = if compiled { Some(Compiler { identity: staged.bytecode_identity(), staged: &staged }) } else { None };
             variables(&mut request, &staged, &spec);
             images.build(&content, compiler.as_ref().map(|one| one as &dyn Bytecode), &request, &identity, &name, &watch)?
         }

@@ -145,7 +145,8 @@ impl<'a> Client<'a> {
             if !answer.status().is_success() {
                 return Err(refused(format!("no token was given ({})", answer.status())));
             }
-            let token: Token = answer.json().await.map_err(|error| refused(format!("its token cannot be read: {error}")))?;
+            let bytes = answer.bytes().await.map_err(|error| self.unreachable(&error))?;
+            let token: Token = serde_json::from_slice(&bytes).map_err(|error| refused(format!("its token cannot be read: {error}")))?;
             format!("Bearer {}", token.token)
         } else {
             return Err(refused(format!("its way of authorization, `{scheme}`, is not known")));
