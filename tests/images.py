@@ -117,3 +117,28 @@ def registry(folder: Path, *, htpasswd: str | None = None):
         finally:
             process.terminate()
             process.wait()
+
+
+@contextlib.contextmanager
+def docker(folder: Path):
+    """A dockerd of its own, without networks; gives a function that runs the client."""
+    folder.mkdir(parents=True)
+    address = f"unix://{folder}/socket"
+    argv = ["dockerd", "-H", address, "--data-root", folder / "data", "--exec-root", folder / "exec", "-p", folder / "pid"]
+    argv += ["--bridge=none", "--iptables=false", "--ip-forward=false"]
+
+    def run(*args: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(["docker", "-H", address, *args], capture_output=True, text=True, check=False)
+
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen([str(word) for word in argv], stdout=log, stderr=log)
+        try:
+            for _ in range(600):
+                if run("version").returncode == 0:
+                    break
+                assert process.poll() is None, (folder / "log").read_text()
+                time.sleep(0.1)
+            yield run
+        finally:
+            process.terminate()
+            process.wait()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from channel import MINORS
 from conftest import need_python, write
-from images import Layout, files_of, registry, rootfs, run_in
+from images import Layout, docker, files_of, registry, rootfs, run_in
 
 PYTHON = MINORS[0]
 NUMPY = ["numpy", "python-dateutil", "six"]
@@ -120,6 +120,26 @@ def test_an_image_runs_on_a_small_base(cli, home, spec, tmp_path):
     assert data[4:8] == b"\1\0\0\0" and b"lib/python3.11/site-packages/numpy/linalg" in data
     assert run_in(root, layout.config, "binprefix").stdout == "/opt/envharness/env\n"
     assert run_in(root, layout.config, "greet").stdout == "hello from greet\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="an engine of its own needs root")
+def test_docker_loads_runs_and_saves_it(cli, home, spec, tmp_path):
+    need("docker", "dockerd", "busybox")
+    base = rootfs(tmp_path / "base")
+    cli("image", "build", spec(["numpy"]), "--base", base, "-t", "team/n:1", "-o", "n.tar", "--format", "docker", "--user", "1000:1000").ok()
+    with docker(tmp_path / "docker") as run:
+        assert run("load", "-i", "n.tar").stdout == "Loaded image: team/n:1\n"
+        code = "import numpy, os; open('mine', 'w'); print(numpy.__version__, os.getuid(), os.getcwd())"
+        ran = run("run", "--rm", "--network", "none", "team/n:1", "python", "-c", code)
+        assert ran.stdout == "2.0.2 1000 /work\n", ran.stderr
+        changing = run("run", "--rm", "--network", "none", "team/n:1", "touch", "/opt/envharness/env/bin/mine")
+        assert changing.returncode != 0 and "Permission denied" in changing.stderr
+        assert run("save", "team/n:1", "-o", "saved.tar").returncode == 0
+    # What docker saves has the same content, in its own form.
+    cli("image", "build", spec(["six"], name="on"), "--base", "saved.tar", "-t", "on:1", "-o", "on").ok()
+    cli("image", "build", "trainer.yaml", "--base", base, "-t", "team/n:1", "-o", "n").ok()
+    loaded = Layout(Path("n")).config["rootfs"]["diff_ids"]
+    assert Layout(Path("on")).config["rootfs"]["diff_ids"][: len(loaded)] == loaded
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a root of its own needs root")
