@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import gzip
 import hashlib
+import http.client
+import http.server
 import io
 import json
 import os
+import platform
 import shutil
 import socket
 import subprocess
 import tarfile
+import threading
 import time
 from pathlib import Path
+
+import pytest
 
 LIBRARIES = ["libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "libutil.so.1", "librt.so.1", "libgcc_s.so.1", "libstdc++.so.6", "libz.so.1", "libcrypt.so.1"]
 
 
 def rootfs(folder: Path) -> Path:
     """A root file system with a shell and the C library of this machine."""
+    if platform.machine() != "x86_64":
+        pytest.skip("the base of these tests is made for x86_64")
     busybox = shutil.which("busybox")
     for name in ("bin", "lib", "lib64", "tmp", "etc", "usr/bin", "proc"):
         (folder / name).mkdir(parents=True)
@@ -117,6 +126,58 @@ def registry(folder: Path, *, htpasswd: str | None = None):
         finally:
             process.terminate()
             process.wait()
+
+
+@contextlib.contextmanager
+def tokens(host: str, user: str, password: str):
+    """A door before a registry that wants a token, as the public ones do; gives HOST:PORT and what was asked for."""
+    asked: list[str] = []
+    basic = "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+    class Door(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def answer(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            if self.path.startswith("/token"):
+                asked.append(self.path)
+                known = self.headers.get("Authorization") == basic
+                return self.reply(200 if known else 401, {}, json.dumps({"access_token": "tests-token"} if known else {}).encode())
+            if self.headers.get("Authorization") != "Bearer tests-token":
+                challenge = f'Bearer realm="http://{self.headers["Host"]}/token",service="tests",scope="repository:trainer:pull,push"'
+                return self.reply(401, {"WWW-Authenticate": challenge}, b"{}")
+            inner = http.client.HTTPConnection(host)
+            headers = {name: value for name, value in self.headers.items() if name.lower() not in ("authorization", "transfer-encoding", "connection")}
+            inner.request(self.command, self.path, body, headers)
+            response = inner.getresponse()
+            data = response.read()
+            inner.close()
+            return self.reply(response.status, dict(response.getheaders()), data)
+
+        do_GET = do_HEAD = do_POST = do_PUT = answer
+
+        def reply(self, status: int, headers: dict[str, str], body: bytes) -> None:
+            self.send_response(status)
+            for name, value in headers.items():
+                if name.lower() not in ("content-length", "transfer-encoding", "connection", "date"):
+                    self.send_header(name, value)
+            self.send_header("Content-Length", headers.get("Content-Length", str(len(body))) if self.command == "HEAD" else str(len(body)))
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Door)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"127.0.0.1:{server.server_address[1]}", asked
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 @contextlib.contextmanager

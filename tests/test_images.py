@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from channel import MINORS
 from conftest import need_python, write
-from images import Layout, docker, files_of, registry, rootfs, run_in
+from images import Layout, docker, files_of, registry, rootfs, run_in, tokens
 
 PYTHON = MINORS[0]
 NUMPY = ["numpy", "python-dateutil", "six"]
@@ -181,6 +181,26 @@ def test_push_and_pull_keep_the_digest(cli, home, spec, tmp_path):
         assert absent.code == 3 and f"has no `{host}/team/nobody:1`" in absent.err
 
 
+def test_damage_at_a_registry_is_found(cli, home, spec, tmp_path):
+    need("docker-registry")
+    with registry(tmp_path / "registry") as host:
+        made = cli("image", "build", spec(["six"]), "-t", f"{host}/trainer:1", "--output-format", "json").ok().json
+        cli("image", "push", f"{host}/trainer:1").ok()
+        largest = max(made["layers"], key=lambda layer: layer["bytes"])["digest"].split(":")[1]
+        stored = tmp_path / "registry/data/docker/registry/v2/blobs/sha256" / largest[:2] / largest / "data"
+        whole = stored.read_bytes()
+        other = {"ENVHARNESS_HOME": str(tmp_path / "other"), "UV_HTTP_RETRIES": "1"}
+        for wrong in (whole[:-100], b"x" + whole[1:], whole + b"x"):
+            stored.write_bytes(wrong)
+            done = cli("image", "pull", f"{host}/trainer:1", env=other)
+            assert done.code == 3 and f"the blob sha256:{largest}" in done.err and "is damaged" in done.err, done.err
+            assert not (tmp_path / "other/images/blobs/sha256" / largest).exists()
+            assert cli("image", "list", "--output-format", "json", env=other).ok().json["images"] == []
+            assert not [p for p in (tmp_path / "other/tmp").iterdir() if p.name.startswith("image")]
+        stored.write_bytes(whole)
+        assert cli("image", "pull", f"{host}/trainer:1", "--output-format", "json", env=other).ok().json["digest"] == made["digest"]
+
+
 def test_a_registry_is_told_who_one_is(cli, home, spec, tmp_path):
     need("docker-registry", "htpasswd")
     entry = subprocess.run(["htpasswd", "-nbB", "user", "secret"], capture_output=True, text=True, check=True).stdout.strip()
@@ -208,6 +228,21 @@ def test_a_registry_is_told_who_one_is(cli, home, spec, tmp_path):
         cli("image", "push", "trainer:1", f"{host}/trainer:2", env=path).ok()
         broken = cli("image", "push", "trainer:1", f"{host}/trainer:3", env=environ)
         assert broken.code == 3 and "docker-credential-tests` cannot be started" in broken.err
+
+
+def test_a_token_is_fetched_where_a_registry_wants_one(cli, home, spec, tmp_path):
+    need("docker-registry")
+    made = cli("image", "build", spec(["six"]), "-t", "trainer:1", "--output-format", "json").ok().json
+    with registry(tmp_path / "registry") as inner, tokens(inner, "user", "se:cret") as (host, asked):
+        file = write(tmp_path / "auth.json", json.dumps({"auths": {host: {"auth": base64.b64encode(b"user:se:cret").decode()}}}))
+        environ = {"REGISTRY_AUTH_FILE": str(file)}
+        cli("image", "push", "trainer:1", f"{host}/trainer:1", env=environ).ok()
+        # One token serves all requests of a push.
+        assert len(asked) == 1 and "service=tests" in asked[0] and "scope=repository%3Atrainer%3Apull%2Cpush" in asked[0]
+        other = {**environ, "ENVHARNESS_HOME": str(tmp_path / "other")}
+        assert cli("image", "pull", f"{host}/trainer:1", "--output-format", "json", env=other).ok().json["digest"] == made["digest"]
+        refused = cli("image", "pull", f"{host}/trainer:1", env={"REGISTRY_AUTH_FILE": str(tmp_path / "none.json")})
+        assert refused.code == 3 and "no token was given (401" in refused.err and "cret" not in refused.err
 
 
 def test_list_and_prune(cli, home, spec):
