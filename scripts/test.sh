@@ -17,6 +17,7 @@ need skopeo skopeo
 need docker-registry docker-registry
 need busybox busybox-static
 need htpasswd apache2-utils
+need mkfs.btrfs btrfs-progs
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 

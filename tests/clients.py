@@ -226,35 +226,71 @@ class Loop:
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
         self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self.servers: list[asyncio.Server] = []
+        self.tasks: set[asyncio.Task] = set()
+        self.writers: set[asyncio.StreamWriter] = set()
         self.thread.start()
 
     def run(self, work: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(REPLY)
 
-    async def end(self) -> None:
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    def listen(self, handler: Any, **options: Any) -> int:
+        """Runs a handler for each connection; the port."""
+
+        def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            # Kept from the first moment: a handler that is cancelled before it began closes nothing.
+            self.writers.add(writer)
+            task = self.loop.create_task(handler(reader, writer))
+            self.tasks.add(task)
+            task.add_done_callback(lambda task: (self.tasks.discard(task), task.cancelled() or task.exception()))
+
+        self.servers.append(self.run(asyncio.start_server(accept, "127.0.0.1", 0, **options)))
+        return self.servers[-1].sockets[0].getsockname()[1]
+
+    def drop_all(self) -> None:
+        """Breaks the connections that are there now."""
+        self.run(self._drop_all())
+
+    async def _drop_all(self) -> None:
+        tasks = [task for task in self.tasks if task is not asyncio.current_task()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        for writer in self.writers:
+            writer.transport.abort()
+        self.writers.clear()
+        # Transports close their sockets in the next turn.
+        await asyncio.sleep(0)
+
+    async def _end(self) -> None:
+        for server in self.servers:
+            server.close()
+        await asyncio.sleep(0)
+        await self._drop_all()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        await self._drop_all()
+
+    def close(self) -> None:
+        self.run(self._end())
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join(END)
+        self.loop.close()
 
 
 @pytest.fixture(name="between")
 def between_fixture():
     """Runs handlers of connections: ``between(handler, **options)`` is the port; ``between.call`` calls in their thread."""
-    loop, servers = Loop(), []
+    loop = Loop()
 
     def listen(handler: Any, **options: Any) -> int:
-        servers.append(loop.run(asyncio.start_server(handler, "127.0.0.1", 0, **options)))
-        return servers[-1].sockets[0].getsockname()[1]
+        return loop.listen(handler, **options)
 
     listen.call = loop.loop.call_soon_threadsafe
     yield listen
-    for server in servers:
-        loop.loop.call_soon_threadsafe(server.close)
-    loop.run(loop.end())
-    loop.loop.call_soon_threadsafe(loop.loop.stop)
-    loop.thread.join(END)
-    loop.loop.close()
+    loop.close()
 
 
 async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

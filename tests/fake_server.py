@@ -8,10 +8,9 @@ import contextlib
 import hashlib
 import json
 import struct
-import threading
 from typing import Any, Callable
 
-from serving import END, REPLY
+from clients import Loop
 
 TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
 HELLO, OPEN, ATTACH, RESET, STEP, STATE, MCP, RENDER, END_SESSION = range(1, 10)
@@ -70,48 +69,28 @@ class Fake:
         self.speaks, self.manner = speaks, "good"
         self.codes = 0
         self.sessions = 0
-        self.connections: set[asyncio.Task] = set()
-        self.loop = asyncio.new_event_loop()
-        self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
-        self.thread.start()
-        self.server = self.run(asyncio.start_server(self.accept, "127.0.0.1", 0, limit=1 << 22))
-        self.port = self.server.sockets[0].getsockname()[1]
+        self.loop = Loop()
+        self.port = self.loop.listen(self.accept, limit=1 << 22)
         self.url = f"http://127.0.0.1:{self.port}"
-
-    def run(self, work: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result(REPLY)
 
     def turn(self, manner: str) -> None:
         """Behaves so from now on. A server that turns good has forgotten everything, as one that was started anew."""
-        self.run(self._turn(manner))
+        self.loop.run(self._turn(manner))
+        if manner == "good":
+            self.loop.drop_all()
 
     async def _turn(self, manner: str) -> None:
         self.manner = manner
-        if manner == "good":
-            await self._drop()
-
-    async def _drop(self) -> None:
-        tasks = [task for task in self.connections if task is not asyncio.current_task()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
     def stop(self) -> None:
-        self.loop.call_soon_threadsafe(self.server.close)
-        self.run(self._drop())
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self.thread.join(END)
         self.loop.close()
 
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        self.connections.add(task)
         try:
             await Connection(self, reader, writer).serve()
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, asyncio.CancelledError, Over):
             pass
         finally:
-            self.connections.discard(task)
             writer.transport.abort()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -138,6 +139,32 @@ def test_a_kill_at_each_step_leaves_nothing_broken(cli, home, spec):
     assert cli("store", "verify").ok()
     cli("gc").ok()
     assert not [name for name in os.listdir(home / "tmp") if name.startswith("build")]
+
+
+@pytest.fixture
+def btrfs(tmp_path):
+    """A file system that can clone files."""
+    image, place = tmp_path / "image", tmp_path / "btrfs"
+    place.mkdir()
+    with image.open("wb") as file:
+        file.truncate(1 << 30)
+    made = os.geteuid() == 0 and shutil.which("mkfs.btrfs") and shutil.which("filefrag")
+    if not made or subprocess.run(["mkfs.btrfs", "-q", image], capture_output=True, check=False).returncode or subprocess.run(["mount", "-o", "loop", image, place], check=False).returncode:
+        pytest.skip("no btrfs can be made and mounted here")
+    yield place
+    subprocess.run(["umount", place], check=True)
+
+
+def test_clones_share_their_blocks_and_not_their_inodes(cli, mapping, btrfs):
+    packages = {"deps": ["numpy==2.0.2"]} if mapping["backend"] == "venv" else {"conda": ["numpy"]}
+    spec = write("n.json", json.dumps({**mapping, **packages}))
+    environ = {"ENVHARNESS_HOME": str(btrfs / "home"), "ENVHARNESS_CACHE": str(btrfs / "cache"), "ENVHARNESS_LINK_MODE": "clone"}
+    cli("run", spec, "--", "python", "-c", "import numpy", env=environ).ok()
+    (module,) = (btrfs / "home/prefixes").glob("*/lib/python*/site-packages/numpy/_core/_multiarray_umath*.so")
+    assert module.stat().st_nlink == 1
+    subprocess.run(["sync", "-f", module], check=True)
+    shown = subprocess.run(["filefrag", "-v", module], capture_output=True, text=True, check=True).stdout
+    assert "shared" in shown, shown
 
 
 SCRIPT = """

@@ -381,10 +381,11 @@ def test_a_full_server_is_told_with_its_numbers(name, grounds, serve, reference)
     other.close()
 
 
-def test_who_closes_a_session_and_opens_another_is_not_refused(serve, grounds):
+@pytest.mark.parametrize("protocol", ["envharness.v1", "openenv"])
+def test_who_closes_a_session_and_opens_another_is_not_refused(serve, grounds, protocol):
     server = serve("meadow:app", *WITH, "--max-sessions", "1", cwd=grounds)
     for seed in range(20):
-        with eh.GenericEnvClient(server) as env:
+        with eh.GenericEnvClient(server, protocol=protocol) as env:
             assert env.reset(seed=seed).observation["note"] == "[]"
 
 

@@ -243,7 +243,7 @@ def test_an_answer_that_is_too_large_is_said_so(settings, meadow):
     with eh.GenericEnvClient(meadow, max_message_size=1_000_000, **settings) as env:
         env.reset()
         assert len(env.step({"do": "large", "n": 900_000}).observation["note"]) == 900_000
-        with pytest.raises(eh.ProtocolError, match="a message of .* bytes came") as caught:
+        with pytest.raises(eh.ProtocolError, match="a message of .* bytes came"):
             env.step({"do": "large", "n": 4_000_000})
         assert env.reset(seed=1).observation["note"] == "[]"
     with eh.GenericEnvClient(meadow, max_message_size=10_000_000, **settings) as env:

@@ -90,32 +90,16 @@ class Proxy:
         self.port, self.dice = port, random.Random(seed)
         self.wild, self.shut = False, False
         self.drops = 0
-        self.tasks: set[asyncio.Task] = set()
         self.loop = Loop()
-        self.server = self.loop.run(asyncio.start_server(self.accept, "127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self.server.sockets[0].getsockname()[1]}"
+        self.url = f"http://127.0.0.1:{self.loop.listen(self.accept)}"
 
     def stop(self) -> None:
-        self.loop.loop.call_soon_threadsafe(self.server.close)
-        self.loop.run(self.loop.end())
-        self.loop.loop.call_soon_threadsafe(self.loop.loop.stop)
-        self.loop.thread.join(END)
-        self.loop.loop.close()
+        self.loop.close()
 
     def drop_all(self) -> None:
-        """Breaks what is there now."""
-
-        async def drop():
-            tasks = list(self.tasks)
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-        self.loop.run(drop())
+        self.loop.drop_all()
 
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        self.tasks.add(task)
         there = None
         try:
             if self.shut:
@@ -125,7 +109,6 @@ class Proxy:
         except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass
         finally:
-            self.tasks.discard(task)
             for one in (writer, there):
                 if one is not None:
                     one.transport.abort()

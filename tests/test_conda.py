@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -28,6 +29,13 @@ def spec(channel, home):
         return write(f"{name}.yaml", "\n".join([*lines, more]) + "\n")
 
     return make
+
+
+@pytest.fixture
+def served(channel):
+    """The channel over HTTP: conda-lock.yml holds no files."""
+    with Served(channel) as place:
+        yield place
 
 
 def test_real_packages_run_from_a_conda_prefix(cli, home, spec):
@@ -180,6 +188,17 @@ def test_credentials_come_from_netrc_and_are_not_stored(cli, home, spec, channel
     assert found.stdout == ""
 
 
+def test_credentials_come_from_a_file_of_rattler_too(cli, home, spec, channel):
+    with Served(channel, user="me", password="secret") as served:
+        path = spec(["binprefix"], url=served.url)
+        login = write("logins.json", json.dumps({"127.0.0.1": {"BasicHTTP": {"username": "me", "password": "secret"}}}))
+        environ = {"ENVHARNESS_CACHE": str(home / "cache"), "RATTLER_AUTH_FILE": str(login)}
+        refused = cli("lock", path, env={**environ, "RATTLER_AUTH_FILE": "", "HOME": str(home)})
+        assert refused.code != 0 and "RATTLER_AUTH_FILE" in refused.err
+        cli("run", path, "--", "binprefix", env=environ).ok()
+        assert "secret" not in Path("c.lock").read_text()
+
+
 def test_mirrors_and_offline(cli, home, spec, channel):
     with Served(channel) as served:
         write("envharness.yaml", f"channels: [my-forge]\nmirrors:\n  my-forge: {served.url}\n")
@@ -233,17 +252,40 @@ def test_a_passing_failure_is_tried_again(cli, home, spec, channel):
         assert served.faults == []
 
 
-def test_a_full_disk_is_said_and_leaves_nothing(cli, home, spec, tmp_path):
-    small = tmp_path / "small"
-    small.mkdir()
-    if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", small], check=False).returncode != 0:
+@contextlib.contextmanager
+def small_disk(folder: Path, size: str):
+    """A file system of a size at a folder."""
+    folder.mkdir()
+    if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "none", folder], check=False).returncode != 0:
         pytest.skip("no small file system can be mounted here")
     try:
+        yield folder
+    finally:
+        subprocess.run(["umount", folder], check=True)
+
+
+def test_a_full_disk_is_said_and_leaves_nothing(cli, home, spec, tmp_path):
+    with small_disk(tmp_path / "small", "8m") as small:
         refused = cli("run", spec(["six"]), "--", "true", env={"ENVHARNESS_HOME": str(small / "home"), "ENVHARNESS_LINK_MODE": "copy"})
         assert refused.code == 125 and ("No space left" in refused.err or "disk is full" in refused.err), refused.err
         assert not list((small / "home/prefixes").iterdir())
-    finally:
-        subprocess.run(["umount", small], check=True)
+
+
+def test_a_full_disk_under_the_cache_is_said(cli, home, spec, tmp_path):
+    path = spec(["six"])
+    with small_disk(tmp_path / "small", "4m") as small:
+        refused = cli("run", path, "--", "true", env={"ENVHARNESS_CACHE": str(small)})
+        assert refused.code == 125 and ("No space left" in refused.err or "disk is full" in refused.err), refused.err
+        assert "hint: " in refused.err and not list((home / "prefixes").iterdir())
+    cli("run", path, "--", "true").ok()
+
+
+def test_downloads_are_told_by_bytes(cli, home, spec, served):
+    environ = {"ENVHARNESS_CACHE": str(home / "cache")}
+    done = cli("--log-level", "DEBUG", "sync", spec(["numpy"], url=served.url), env=environ).ok()
+    told = [float(value) for value in re.findall(r"Downloading, ([\d.]+) MiB of [\d.]+ MiB.*event=\"progress\"", done.err)]
+    assert told and told == sorted(told) and told[-1] > 8, done.err[-2000:]
+    assert re.search(r"numpy-\S+\.conda \(\d.*iB\).*event=\"downloading\"", done.err)
 
 
 def test_link_modes_are_kept_to(cli, home, spec):
@@ -338,13 +380,6 @@ def test_a_cache_on_another_file_system_is_said(cli, home, spec):
         assert "another file system" in done.err
     finally:
         shutil.rmtree(cache, ignore_errors=True)
-
-
-@pytest.fixture
-def served(channel):
-    """The channel over HTTP: conda-lock.yml holds no files."""
-    with Served(channel) as place:
-        yield place
 
 
 FORMS = {"environment.yml": "e/environment.yml", "explicit": "x/explicit.txt", "conda-lock.yml": "l/conda-lock.yml", "pixi.lock": "p/pixi.lock"}

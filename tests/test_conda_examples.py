@@ -8,8 +8,8 @@ import subprocess
 import sys
 
 import pytest
-from channel import MINORS
-from conftest import EXAMPLES, MINOR, Ran, write
+from channel import MINORS, Served
+from conftest import BIN, EXAMPLES, MINOR, ROOT, Ran, write
 
 
 @pytest.fixture(autouse=True)
@@ -51,3 +51,19 @@ def test_the_batch_script(home, channel):
     assert re.search(r"from_conda: conda-env-from_conda-\w{5} has gymnasium \d", done.out)
     assert re.search(r"from_pip: conda-env-from_pip-\w{5} has gymnasium 0.29.1", done.out)
     assert "All tasks completed: ['from_conda', 'from_pip']" in done.out
+
+
+def test_the_readmes_environment_yml(home, channel):
+    """Its commands as they stand; the channel is reached by a mirror."""
+    (text,) = re.findall(r"^## From conda$.*?^## ", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    ((name, spec),) = re.findall(r"```yaml\n# (\S+)\n(.*?)```", text, re.DOTALL)
+    write(name, spec)
+    (commands,) = re.findall(r"```console\n(.*?)```", text, re.DOTALL)
+    lines = [line.removeprefix("$ ").partition("   #")[0].strip() for line in commands.splitlines()]
+    assert len(lines) == 3
+    environ = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"}
+    with Served(channel) as served:
+        write("envharness.yaml", f"mirrors:\n  conda-forge: {served.url}\n")
+        for line in lines:
+            done = Ran(subprocess.run(line, shell=True, env=environ, capture_output=True, text=True, check=False)).ok()
+    assert "manager: conda" in done.out and "manager: pip" in done.out

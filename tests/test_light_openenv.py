@@ -5,12 +5,8 @@ Everything runs in an interpreter that has pydantic and fastmcp and no openenv, 
 
 from __future__ import annotations
 
-import json
 import shutil
-import subprocess
-import sys
 import textwrap
-from pathlib import Path
 
 import pytest
 from conftest import INTERPRETERS

@@ -1,5 +1,6 @@
 """Specs: every accepted shape, one canonical form; every wrong one, a useful refusal."""
 
+import itertools
 import json
 import subprocess
 import sys
@@ -8,6 +9,8 @@ import envharness as eh
 import jsonschema
 import pytest
 from conftest import EXAMPLES, write
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
 
 FILE_FORM = """
     name: sb3_pendulum_training
@@ -257,3 +260,41 @@ def test_what_pyproject_says_in_another_tools_words_is_not_lost_silently(home):
 def test_ten_specs_that_differ_in_name_only_differ_in_digest(home):
     digests = {eh.create_spec(f"n{i}", ["six==1.16.0"]).digest for i in range(10)}
     assert len(digests) == 10
+
+
+NAMES = ["six", "Foo.Bar_baz", "a", "A-b", "x" * 30, "-x", "x-", "\u00e9", "a b", "a.b.", "0"]
+EXTRAS = ["", "[x]", "[X_y,z]", "[ a , b ]", "[]", "[a,]", "[a"]
+VERSIONS = [
+    "", "==1.0", ">=1,<2", "~=1.4.2", "~=1", "!=1.5.*", "==1.*", "===1.0", "==1.0+local", ">=1.0+local", "<1!2", "== 2024.1 , != 2024.2", "(>=1)", "(>=1",
+    "=1", "=>1", ">= 1.0.dev1", ">1.*", ">=1.0a1.post2", "==v1.0", "==1.0-1", "==1.0RC1", ">=1 <2", " >=1",
+]  # fmt: skip
+MARKERS = [
+    "", " ; python_version < '3.9'", "; python_version<'3.10' and sys_platform == 'linux'", "; extra == 'x'", "; python_version",
+    " ; os_name=='posix' or (python_version >= '3.8' and platform_machine != 'arm64')", "; nonsense == '1'", " ; 'linux' in sys_platform",
+    "; python_full_version >= '3.8.1'", " ; python_version not in '2.6, 2.7'",
+]  # fmt: skip
+
+
+def by_packaging(text: str) -> tuple | None:
+    """A requirement's meaning (PEP 508, PEP 440) to the reference implementation; None when it is refused."""
+    try:
+        one = Requirement(text)
+    except InvalidRequirement:
+        return None
+    extras = sorted(canonicalize_name(extra) for extra in one.extras)
+    environments = [{"python_version": "3.8", "python_full_version": "3.8.0"}, {"python_version": "3.11", "os_name": "nt"}, {"extra": "x", "sys_platform": "linux"}]
+    holds = [one.marker.evaluate({"extra": "", **environment}) for environment in environments] if one.marker else [True] * 3
+    versions = ["0.9", "1.0.dev1", "1.0a1.post2", "1.0rc1", "1.0", "1.0+local", "1.0.post1", "1.4.2", "1.4.9", "1.5", "1.5.3", "2", "2024.1", "2024.2", "1!1", "1!2"]
+    return canonicalize_name(one.name), extras, [one.specifier.contains(version, prereleases=True) for version in versions], holds
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_requirement_means_what_it_means_to_packaging(name):
+    for parts in itertools.product(EXTRAS, VERSIONS, MARKERS):
+        text = name + "".join(parts)
+        try:
+            (ours,) = eh.create_spec("s", [text]).pip
+        except eh.SpecError:
+            ours = None
+        wanted = by_packaging(text)
+        assert (by_packaging(ours) if ours else None) == wanted, (text, ours)

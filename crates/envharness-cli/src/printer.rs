@@ -152,18 +152,6 @@ impl Printer {
     }
 }
 
-/// Bytes for a person.
-pub fn human_bytes(bytes: u64) -> String {
-    let mut value = bytes as f64;
-    for unit in ["B", "KiB", "MiB", "GiB"] {
-        if value < 1024.0 {
-            return if unit == "B" { format!("{value:.0} {unit}") } else { format!("{value:.1} {unit}") };
-        }
-        value /= 1024.0;
-    }
-    format!("{value:.1} TiB")
-}
-
 /// An age for a person.
 pub fn human_age(seconds: f64) -> String {
     match seconds {

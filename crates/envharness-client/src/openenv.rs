@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use envharness_wire::json::{Outer, scan};
@@ -21,6 +21,9 @@ use crate::socket::{Socket, broken};
 
 /// Calls that may be unanswered at once.
 const MOST_WAITING: usize = 64;
+
+/// The longest time for saying goodbye, and for hearing it.
+const FAREWELL: Duration = Duration::from_secs(2);
 
 /// Codes after which the session is gone, or was never there.
 const ENDS: [&str; 7] = ["CAPACITY_REACHED", "FACTORY_ERROR", "SESSION_ERROR", "WORKER_DIED", "STEP_TIMEOUT", "DRAINING", "IDLE_TIMEOUT"];
@@ -45,6 +48,8 @@ struct State {
     fate: Option<ClientError>,
     closing: bool,
     said_goodbye: bool,
+    /// Who waits for the end; none any more once it is there.
+    closers: Option<Vec<Sink>>,
 }
 
 #[derive(Debug)]
@@ -55,6 +60,8 @@ struct Shared {
     write: Notify,
     /// An earlier limit was set.
     look: Notify,
+    /// The session is to end.
+    leave: Notify,
     settings: Settings,
 }
 
@@ -83,12 +90,14 @@ impl OpenEnvSession {
             fate: None,
             closing: false,
             said_goodbye: false,
+            closers: Some(Vec::new()),
         };
         let shared = Arc::new(Shared {
             state: Mutex::new(state),
             pen: Pen::default(),
             write: Notify::new(),
             look: Notify::new(),
+            leave: Notify::new(),
             settings: settings.clone(),
         });
         tokio::spawn(carry(shared.clone(), stream, address.to_string()));
@@ -169,16 +178,28 @@ impl OpenEnvSession {
         self.shared.locked().fate.clone()
     }
 
-    /// Says goodbye.
-    pub fn close(&self) {
-        self.shared.locked().closing = true;
+    /// Says goodbye. The sink learns when the server has closed its end too, which it does after the session, so that
+    /// the place is free; or after [`FAREWELL`], twice at most, where it does not.
+    pub fn close(&self, sink: Sink) {
+        let mut state = self.shared.locked();
+        state.closing = true;
+        match &mut state.closers {
+            Some(closers) => closers.push(sink),
+            None => {
+                drop(state);
+                sink.put(Ok(Answer::default()));
+                return;
+            }
+        }
+        drop(state);
         self.shared.write.notify_one();
+        self.shared.leave.notify_one();
     }
 }
 
 impl Drop for OpenEnvSession {
     fn drop(&mut self) {
-        self.close();
+        self.close(Sink::Nowhere);
     }
 }
 
@@ -203,10 +224,16 @@ async fn carry(shared: Arc<Shared>, stream: WebSocketStream<Socket>, name: Strin
         let reading = read(&shared, &mut source);
         let writing = write(&shared);
         let watching = watch(&shared);
+        // A server that does not read keeps nobody from leaving.
+        let leaving = async {
+            shared.leave.notified().await;
+            tokio::time::sleep(FAREWELL).await;
+        };
         tokio::select! {
             reason = reading => reason,
             reason = writing => reason,
             reason = watching => reason,
+            () = leaving => Ok(()),
         }
     };
     let error = match reason {
@@ -227,7 +254,9 @@ async fn carry(shared: Arc<Shared>, stream: WebSocketStream<Socket>, name: Strin
         }
         while let Some(Ok(_)) = source.next().await {}
     };
-    let _ = tokio::time::timeout(std::time::Duration::from_secs(2), goodbye).await;
+    let _ = tokio::time::timeout(FAREWELL, goodbye).await;
+    let closers = shared.locked().closers.take().unwrap_or_default();
+    deliver(closers.into_iter().map(|sink| (sink, Ok(Answer::default()))).collect());
 }
 
 fn lost(reason: impl ToString) -> ClientError {

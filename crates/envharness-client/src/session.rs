@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
 use crate::address::Address;
-use crate::call::{Answer, Ask, Sink};
+use crate::call::{Ask, Sink};
 use crate::error::ClientError;
 use crate::handshake;
 use crate::openenv::OpenEnvSession;
@@ -54,13 +54,10 @@ impl Session {
         }
     }
 
-    /// Ends it. The sink learns when the server has heard, or at once where nothing tells.
+    /// Ends it. The sink learns when the server has heard.
     pub fn close(&self, sink: Sink, timeout: Duration) {
         match self {
-            Self::OpenEnv(session) => {
-                session.close();
-                sink.put(Ok(Answer::default()));
-            }
+            Self::OpenEnv(session) => session.close(sink),
             Self::V1(seat) => seat.close(sink, timeout),
         }
     }

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use envharness_spec::human_bytes;
+
 /// What happens on the way from a spec to a process.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
@@ -65,6 +67,8 @@ pub enum Event {
     Progress {
         /// How many bytes of them have come.
         bytes: u64,
+        /// How many bytes the packages have that have begun to come.
+        total: u64,
     },
     /// A prefix was published.
     Built {
@@ -137,7 +141,7 @@ impl Event {
         match self {
             Self::Python { version, path, reason } => format!("Using Python {version} at {} ({reason})", path.display()),
             Self::Backend { backend, reason } => format!("Using the backend {backend} ({reason})"),
-            Self::Progress { bytes } => format!("Downloading, {} so far", envharness_spec::format_bytes(*bytes)),
+            Self::Progress { bytes, total } => format!("Downloading, {} of {}", human_bytes(*bytes), human_bytes(*total)),
             Self::Resolving { name } => format!("Resolving {name}"),
             Self::Resolved { packages, elapsed } => format!("Resolved {} in {}", counted(*packages, "package"), time(elapsed)),
             Self::LockWritten { path, changes } if changes.is_empty() => format!("Wrote {}", path.display()),

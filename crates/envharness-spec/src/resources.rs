@@ -64,6 +64,18 @@ pub fn format_bytes(bytes: u64) -> String {
     format!("{}{unit}", bytes / factor)
 }
 
+/// Bytes for a person.
+pub fn human_bytes(bytes: u64) -> String {
+    let mut value = bytes as f64;
+    for unit in ["B", "KiB", "MiB", "GiB"] {
+        if value < 1024.0 {
+            return if unit == "B" { format!("{value:.0} {unit}") } else { format!("{value:.1} {unit}") };
+        }
+        value /= 1024.0;
+    }
+    format!("{value:.1} TiB")
+}
+
 /// Reads `30s`, `5m`, `2h`, `1d`, `250ms`, `1h30m` or a number of seconds.
 pub fn parse_duration(text: &str) -> Option<Duration> {
     let text = text.trim();

@@ -4,13 +4,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use envharness_rig::counted;
+use envharness_spec::human_bytes;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 
 use super::{Ended, Session};
 use crate::args::CpArgs;
 use crate::exit;
-use crate::printer::human_bytes;
 
 pub(super) fn run(session: &Session, args: &CpArgs) -> Ended {
     let target = if session.printer.progress { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };

@@ -3,11 +3,11 @@
 use std::os::unix::fs::MetadataExt as _;
 
 use envharness_rig::{RigError, discover};
+use envharness_spec::human_bytes;
 use serde_json::json;
 
 use super::{Ended, Session};
 use crate::exit;
-use crate::printer::human_bytes;
 
 /// One finding.
 struct Finding {

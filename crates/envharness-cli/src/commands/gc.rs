@@ -1,13 +1,13 @@
 //! `gc`.
 
 use envharness_rig::counted;
+use envharness_spec::human_bytes;
 use envharness_store::GcOptions;
 use serde_json::json;
 
 use super::{Ended, Session, duration};
 use crate::args::GcArgs;
 use crate::exit;
-use crate::printer::human_bytes;
 
 pub(super) fn run(session: &Session, args: &GcArgs) -> Ended {
     let defaults = session.rig.gc_options();

@@ -1,13 +1,13 @@
 //! `store dir | size | verify | clean`.
 
 use envharness_rig::{RigError, counted};
+use envharness_spec::human_bytes;
 use envharness_store::{GcOptions, GcReport, tree_size};
 use serde_json::json;
 
 use super::{Ended, Session};
 use crate::args::StoreCommand;
 use crate::exit;
-use crate::printer::human_bytes;
 
 pub(super) fn run(session: &Session, command: &StoreCommand) -> Ended {
     match command {

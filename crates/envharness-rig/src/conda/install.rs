@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use envharness_conda::{CondaError, InstallRequest, Linking, Package, PackageReporter, missing_virtual_packages};
-use envharness_spec::{Lock, Platform, Spec, format_bytes};
+use envharness_spec::{Lock, Platform, Spec, human_bytes};
 use envharness_store::Home;
 
 use crate::conda::{base_of, open, package_of};
@@ -109,6 +109,7 @@ struct Progress {
 #[derive(Default)]
 struct Transferring {
     now: std::collections::BTreeMap<String, u64>,
+    total: u64,
     told: u64,
 }
 
@@ -128,7 +129,8 @@ impl Progress {
 
 impl PackageReporter for Progress {
     fn fetching(&self, package: &str, size: Option<u64>) {
-        let size = size.map(|size| format!(" ({})", format_bytes(size))).unwrap_or_default();
+        self.bytes.lock().unwrap_or_else(PoisonError::into_inner).total += size.unwrap_or(0);
+        let size = size.map(|size| format!(" ({})", human_bytes(size))).unwrap_or_default();
         self.push(Event::Downloading { what: format!("{package}{size}") });
     }
 
@@ -138,8 +140,9 @@ impl PackageReporter for Progress {
         let sum: u64 = all.now.values().sum();
         if sum >= all.told + STEP {
             all.told = sum;
+            let total = all.total.max(sum);
             drop(all);
-            self.push(Event::Progress { bytes: sum });
+            self.push(Event::Progress { bytes: sum, total });
         }
     }
 
