@@ -8,13 +8,13 @@ use envharness_image::{
     BuildRequest, Bytecode, Compression, Content, Fault, Format, Image, ImageError, Images, PackageFiles, Reference, RegistryOptions, Watch,
 };
 use envharness_rig::{Event, Reporter as _, StageRequest, Staged, counted};
-use envharness_spec::{Backend, Compile, Lock, Spec};
+use envharness_spec::{Backend, Compile, Lock, Spec, human_bytes};
 use serde_json::{Value, json};
 
 use super::{Ended, Session, lock_request};
 use crate::args::{BuildArgs, ImageCommand, ImageCompression, ImageFormat};
 use crate::exit;
-use crate::printer::{Printer, human_bytes};
+use crate::printer::Printer;
 use crate::reporter::TerminalReporter;
 
 /// Files in an image have this time, 1980-01-01: archives that know no earlier one can hold them too.

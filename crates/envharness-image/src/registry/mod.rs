@@ -8,7 +8,7 @@ use std::future::Future;
 use std::io::{Read as _, Write as _};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use envharness_spec::{Digest, format_bytes};
+use envharness_spec::{Digest, human_bytes};
 use oci_spec::image::{Descriptor, ImageIndex, ImageManifest, MediaType, Os};
 use reqwest::{Method, RequestBuilder, StatusCode, header};
 
@@ -43,8 +43,8 @@ impl Counter<'_> {
     fn add(&self, bytes: u64) {
         let before = self.passed.fetch_add(bytes, Ordering::Relaxed);
         if before / STEP != (before + bytes) / STEP || before == 0 {
-            let now = format_bytes(before + bytes);
-            self.watch.step(&format!("{} {}, {now} of {}", self.verb, self.name, format_bytes(self.total)));
+            let now = human_bytes(before + bytes);
+            self.watch.step(&format!("{} {}, {now} of {}", self.verb, self.name, human_bytes(self.total)));
         }
     }
 }
