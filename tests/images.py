@@ -16,6 +16,7 @@ import shutil
 import socket
 import subprocess
 import tarfile
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -126,6 +127,7 @@ def registry(folder: Path, *, htpasswd: str | None = None):
         finally:
             process.terminate()
             process.wait()
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextlib.contextmanager
@@ -181,9 +183,10 @@ def tokens(host: str, user: str, password: str):
 
 
 @contextlib.contextmanager
-def docker(folder: Path):
+def docker():
     """A dockerd of its own, without networks; gives a function that runs the client."""
-    folder.mkdir(parents=True)
+    # Not below a test's own folder: the paths of its sockets would be longer than a socket's may be.
+    folder = Path(tempfile.mkdtemp(prefix="ehd-"))
     address = f"unix://{folder}/socket"
     argv = ["dockerd", "-H", address, "--data-root", folder / "data", "--exec-root", folder / "exec", "-p", folder / "pid"]
     argv += ["--bridge=none", "--iptables=false", "--ip-forward=false"]
@@ -203,3 +206,4 @@ def docker(folder: Path):
         finally:
             process.terminate()
             process.wait()
+            shutil.rmtree(folder, ignore_errors=True)

@@ -127,7 +127,7 @@ def test_docker_loads_runs_and_saves_it(cli, home, spec, tmp_path):
     need("docker", "dockerd", "busybox")
     base = rootfs(tmp_path / "base")
     cli("image", "build", spec(["numpy"]), "--base", base, "-t", "team/n:1", "-o", "n.tar", "--format", "docker", "--user", "1000:1000").ok()
-    with docker(tmp_path / "docker") as run:
+    with docker() as run:
         assert run("load", "-i", "n.tar").stdout == "Loaded image: team/n:1\n"
         code = "import numpy, os; open('mine', 'w'); print(numpy.__version__, os.getuid(), os.getcwd())"
         ran = run("run", "--rm", "--network", "none", "team/n:1", "python", "-c", code)
