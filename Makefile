@@ -1,6 +1,6 @@
 # Bare `make` lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check gen bench bench-conda bench-serve bench-drive faults clean
+.PHONY: help demo test check gen bench bench-conda bench-serve bench-drive bench-containers faults clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -29,6 +29,9 @@ bench-serve: ## print the figures of serving, beside openenv 0.10.0's own server
 
 bench-drive: ## print the figures of driving, beside openenv, gymnasium and EnvPool
 	@bash scripts/bench-drive.sh
+
+bench-containers: ## print the figures of images without an engine, beside docker build
+	@bash scripts/bench-containers.sh
 
 faults: ## the long fault runs: kills in create, publish and gc, and of workers and servers
 	@bash scripts/faults.sh

@@ -13,6 +13,10 @@ need strace strace
 need git git
 need chromium chromium
 need patchelf patchelf
+need skopeo skopeo
+need docker-registry docker-registry
+need busybox busybox-static
+need htpasswd apache2-utils
 need mkfs.btrfs btrfs-progs
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT

@@ -12,6 +12,7 @@ ALLOWED = {
     "envharness-sandbox": {"envharness-spec"},
     "envharness-conda": set(),
     "envharness-rig": {"envharness-conda", "envharness-spec", "envharness-store", "envharness-sandbox"},
+    "envharness-image": {"envharness-spec", "envharness-store"},
     "envharness-wire": {"envharness-spec"},
     "envharness-native": {"envharness-spec"},
     "envharness-worker": {"envharness-wire", "envharness-native"},
@@ -21,8 +22,8 @@ ALLOWED = {
         "envharness-spec", "envharness-store", "envharness-rig", "envharness-server", "envharness-worker", "envharness-native",
     },
     "envharness-cli": {
-        "envharness-spec", "envharness-store", "envharness-sandbox", "envharness-rig", "envharness-serve", "envharness-server",
-        "envharness-worker",
+        "envharness-spec", "envharness-store", "envharness-sandbox", "envharness-rig", "envharness-image", "envharness-serve",
+        "envharness-server", "envharness-worker",
     },
     "envharness-py": {
         "envharness-spec", "envharness-store", "envharness-rig", "envharness-serve", "envharness-server", "envharness-worker",

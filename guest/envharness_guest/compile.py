@@ -1,6 +1,7 @@
 """Compiles byte-code for the builder: reads jobs from standard input, a JSON list ``[source, target, hash]`` a line.
 
-Writes PEP 552 unchecked-hash files, and only for a source whose SHA-256 is the one its wheel recorded.
+Writes PEP 552 unchecked-hash files, and only for a source whose SHA-256 is the one its wheel recorded. A fourth item is
+the path that the source will have, when that is another one.
 """
 
 import base64
@@ -18,14 +19,14 @@ def recorded(data):
     return base64.urlsafe_b64encode(digest).rstrip(b"=").decode("ascii")
 
 
-def compile_one(source, target, wanted):
+def compile_one(source, target, wanted, name=None):
     """Compiles one module; one that does not compile (a template, a test of syntax errors) has no byte-code."""
     with open(source, "rb") as file:
         data = file.read()
     if recorded(data) != wanted:
         return
     try:
-        code = compile(data, source, "exec", dont_inherit=True)
+        code = compile(data, name or source, "exec", dont_inherit=True)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return
     # PEP 552: magic number, flags (1: by hash, not checked at import), hash of the source, code.
@@ -45,9 +46,8 @@ _made = set()
 def main():
     """Reads every job before the first is done, so that the writer is never kept waiting."""
     for line in sys.stdin.read().splitlines():
-        source, target, wanted = json.loads(line)
         # A full disk ends the job: what is kept afterwards must be whole.
-        compile_one(source, target, wanted)
+        compile_one(*json.loads(line))
 
 
 if __name__ == "__main__":

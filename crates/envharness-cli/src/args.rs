@@ -1,5 +1,6 @@
 //! What can be typed.
 
+mod image;
 mod serve;
 
 use std::path::PathBuf;
@@ -8,6 +9,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use envharness_rig::Inputs;
 
+pub use image::{BuildArgs, ImageCommand, ImageCompression, ImageFormat};
 pub use serve::{Concurrency, ContractCommand, LogFormat, ServeArgs, ServeMode, TargetFlags, TraceCommand};
 
 /// Turns a declarative spec into a locked, isolated environment, runs things in it, and serves environments for training.
@@ -138,6 +140,9 @@ pub enum Command {
     Gc(GcArgs),
     /// Write a lock as requirements.txt or pylock.toml
     Export(ExportArgs),
+    /// Make images of specs and move them to and from registries
+    #[command(subcommand)]
+    Image(ImageCommand),
     /// Look after the store
     #[command(subcommand)]
     Store(StoreCommand),

@@ -65,6 +65,7 @@ impl Reporter for TerminalReporter {
             | Event::Downloading { .. }
             | Event::Downloaded { .. }
             | Event::Progress { .. }
+            | Event::Imaging { .. }
             | Event::Compiling { .. } => {
                 self.bar.set_message(event.text());
                 self.bar.enable_steady_tick(Duration::from_millis(100));

@@ -2,7 +2,8 @@
 //!
 //! Files are PEP 552 unchecked-hash ones: an interpreter takes them without looking at the source, so the builder alone
 //! makes them, from sources whose hash equals the one in the wheel's `RECORD`, or in the conda package's record. A conda
-//! prefix has its standard library inside, which is compiled in the same way.
+//! prefix has its standard library inside, which is compiled in the same way. The path in byte-code is relative to the
+//! prefix, so that the same source has the same byte-code everywhere; an interpreter puts the real one in at import.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -82,7 +83,7 @@ pub fn spawn(home: &Home, key: &str, interpreter: &Interpreter) {
 }
 
 fn installed(home: &Home, prefix: &Path, interpreter: &Interpreter) -> Vec<Installed> {
-    let build = Digest::of(format!("{}\n{}\n{}", interpreter.implementation, interpreter.version, interpreter.build));
+    let build = Digest::of(format!("relative\n{}\n{}\n{}", interpreter.implementation, interpreter.version, interpreter.build));
     let root = home.bytecode().join(format!("{}-{}", interpreter.cache_tag, &build.hex()[..12]));
     let mut packages = conda_modules(prefix, interpreter);
     let of_conda: BTreeSet<String> = packages.iter().flat_map(|(_, modules)| modules.iter().map(|(path, _)| path.clone())).collect();
@@ -199,19 +200,39 @@ fn compile_all(
         for (module, hash) in &package.modules {
             let source = prefix.join(module);
             let size = fs::metadata(&source).map_or(0, |m| m.len());
-            let line = json!([source, target.join(cached_name(module, &interpreter.cache_tag)), hash]);
+            let line = json!([source, target.join(cached_name(module, &interpreter.cache_tag)), hash, module]);
             jobs.push((size, line.to_string()));
         }
         staged.insert(target, package.kept.clone());
     }
-    jobs.sort_by_key(|(size, _)| std::cmp::Reverse(*size));
+    run(home, interpreter, jobs, workers, urgency)?;
+    // One flush for all: a name must not outlive its content over a power cut.
+    home.sync()?;
+    for (from, to) in staged {
+        seal(&from).on("seal", &from)?;
+        let parent = to.parent().unwrap_or(&to);
+        fs::create_dir_all(parent).on("create", parent)?;
+        unseal(&from);
+        match fs::rename(&from, &to) {
+            Ok(()) => {}
+            Err(_) if to.is_dir() => {}
+            Err(error) => return Err(error).on("keep", &to),
+        }
+    }
+    Ok(())
+}
+
+/// Has workers compile: jobs with their sizes, as `compile.py` reads them.
+fn run(home: &Home, interpreter: &Interpreter, mut jobs: Vec<(u64, String)>, workers: usize, urgency: Urgency) -> Result<(), RigError> {
+    jobs.sort_by(|(a, one), (b, other)| b.cmp(a).then_with(|| one.cmp(other)));
     let script = guest::ensure(home)?.join("envharness_guest/compile.py");
     let mut children = Vec::new();
     for worker in 0..workers.min(jobs.len()) {
         let lines: String = jobs.iter().skip(worker).step_by(workers).map(|(_, line)| format!("{line}\n")).collect();
         let mut command = Command::new(&interpreter.path);
-        command.args(["-I", "-S", "-B", "-W", "ignore"]).arg(&script).env_clear();
-        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        // Isolated mode would not read the seed, which decides the order of sets in byte-code.
+        command.args(["-s", "-S", "-B", "-W", "ignore", "-c", START]).arg(&script).env_clear().env("PYTHONHASHSEED", "0");
+        command.current_dir("/").stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         configure(&mut command, &ChildOptions { new_session: true, die_with_parent: true, ..ChildOptions::default() });
         let mut child = command.spawn().on("start", &interpreter.path)?;
         if urgency == Urgency::Background {
@@ -229,20 +250,53 @@ fn compile_all(
             return Err(RigError::Program { program: "python", action: "compile byte-code".into(), output: String::new() });
         }
     }
-    // One flush for all: a name must not outlive its content over a power cut.
-    home.sync()?;
-    for (from, to) in staged {
-        seal(&from).on("seal", &from)?;
-        let parent = to.parent().unwrap_or(&to);
-        fs::create_dir_all(parent).on("create", parent)?;
-        unseal(&from);
-        match fs::rename(&from, &to) {
-            Ok(()) => {}
-            Err(_) if to.is_dir() => {}
-            Err(error) => return Err(error).on("keep", &to),
-        }
-    }
     Ok(())
+}
+
+/// Runs a script without its folder, or the current one, on the path.
+const START: &str = "import sys; del sys.path[0]; exec(compile(open(sys.argv[1]).read(), sys.argv[1], 'exec'))";
+
+/// The byte-code of modules of a prefix that is no part of the store: what is kept, what can be, and, in `scratch`, that of
+/// modules which no record has. Modules and the names of their byte-code are relative to the prefix.
+///
+/// # Errors
+/// [`RigError`].
+pub(crate) fn for_image(
+    home: &Home,
+    prefix: &Path,
+    interpreter: &Interpreter,
+    modules: &[String],
+    scratch: &Path,
+) -> Result<BTreeMap<String, PathBuf>, RigError> {
+    let workers = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let wanted: BTreeSet<&String> = modules.iter().collect();
+    let mut packages = installed(home, prefix, interpreter);
+    packages.retain(|package| package.modules.iter().any(|(module, _)| wanted.contains(module)));
+    let missing: Vec<&Installed> = packages.iter().filter(|package| !package.kept.is_dir()).collect();
+    compile_all(home, prefix, interpreter, &missing, workers, Urgency::Now)?;
+    let recorded: BTreeMap<&String, &Path> =
+        packages.iter().flat_map(|package| package.modules.iter().map(|(module, _)| (module, package.kept.as_path()))).collect();
+    let mut jobs = Vec::new();
+    let mut out = BTreeMap::new();
+    for module in modules {
+        let name = cached_name(module, &interpreter.cache_tag);
+        let path = match recorded.get(module) {
+            Some(kept) => kept.join(&name),
+            None => {
+                let source = prefix.join(module);
+                let data = fs::read(&source).on("read", &source)?;
+                let target = scratch.join(&name);
+                let line = json!([source, target, base64_of(Digest::of(&data).hex()), module]);
+                jobs.push((data.len() as u64, line.to_string()));
+                target
+            }
+        };
+        out.insert(name, path);
+    }
+    run(home, interpreter, jobs, workers, Urgency::Now)?;
+    // What does not compile, such as a template, has none.
+    out.retain(|_, path| path.is_file());
+    Ok(out)
 }
 
 /// A folder that is moved must be writable itself.

@@ -82,6 +82,11 @@ pub enum Event {
         /// How many packages are left.
         packages: usize,
     },
+    /// An image is being made, sent or fetched.
+    Imaging {
+        /// What is done now.
+        what: String,
+    },
     /// A prefix was copied for a context that may change it.
     Copied {
         /// Its size.
@@ -123,6 +128,7 @@ impl Event {
             Self::Downloaded { .. } => "downloaded",
             Self::Built { .. } => "built",
             Self::Compiling { .. } => "compiling",
+            Self::Imaging { .. } => "imaging",
             Self::Copied { .. } => "copied",
             Self::Created { .. } => "created",
             Self::Warning { .. } => "warning",
@@ -146,6 +152,7 @@ impl Event {
             Self::Downloaded { what } => format!("Downloaded {what}"),
             Self::Built { packages, elapsed } => format!("Installed {} in {}", counted(*packages, "package"), time(elapsed)),
             Self::Compiling { packages } => format!("Compiling {}", counted(*packages, "package")),
+            Self::Imaging { what } => what.clone(),
             Self::Copied { size, elapsed } => format!("Copied {size} in {}", time(elapsed)),
             Self::Created { id, reused, elapsed } => {
                 format!("{} {id} in {}", if *reused { "Took" } else { "Created" }, time(elapsed))

@@ -110,22 +110,31 @@ pub fn query(home: &Home, path: &Path) -> Result<Interpreter, RigError> {
     {
         return Ok(interpreter);
     }
-    if is_script(&real) {
+    let interpreter = ask(&real, path)?;
+    home.remember_interpreter(&real, &stamp, &serde_json::to_string(&interpreter).unwrap_or_default())?;
+    Ok(interpreter)
+}
+
+/// Asks an interpreter what it is, and remembers nothing.
+///
+/// # Errors
+/// [`RigError::BadPython`].
+pub(crate) fn ask(real: &Path, path: &Path) -> Result<Interpreter, RigError> {
+    let bad = |reason: String| RigError::BadPython { path: path.display().to_string(), reason };
+    if is_script(real) {
         return Err(bad("it is a script, not an interpreter".into()));
     }
-    let output = Command::new(&real)
+    let output = Command::new(real)
         // No byte-code: a conda prefix has its standard library inside, and must stay as it was published.
         .args(["-I", "-S", "-B", "-c", QUERY])
         .env_clear()
         .stdin(Stdio::null())
         .output()
         .map_err(|error| bad(error.to_string()))?;
-    let interpreter = Interpreter::told(&real, &output.stdout).ok_or_else(|| {
+    Interpreter::told(real, &output.stdout).ok_or_else(|| {
         let text = String::from_utf8_lossy(&output.stderr);
         bad(text.lines().last().unwrap_or("it gives no answer").to_owned())
-    })?;
-    home.remember_interpreter(&real, &stamp, &serde_json::to_string(&interpreter).unwrap_or_default())?;
-    Ok(interpreter)
+    })
 }
 
 /// pyenv's shims and wrappers are shell scripts: what they would start depends on the folder.

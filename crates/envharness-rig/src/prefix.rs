@@ -160,7 +160,7 @@ impl Builder<'_> {
                 interpreter.path.clone()
             }
             Base::Inside => {
-                self.build_conda(key, lock, spec, folder.path(), thorough)?;
+                self.build_conda(&self.home.prefix(key), lock, spec, folder.path(), thorough)?;
                 crate::conda::python_of(&self.home.prefix(key))
             }
         };
@@ -184,7 +184,14 @@ impl Builder<'_> {
     }
 
     /// A virtual environment over an interpreter of the machine.
-    fn build_venv(&self, interpreter: &Interpreter, lock: &Lock, spec: &Spec, folder: &Path, thorough: bool) -> Result<(), RigError> {
+    pub(crate) fn build_venv(
+        &self,
+        interpreter: &Interpreter,
+        lock: &Lock,
+        spec: &Spec,
+        folder: &Path,
+        thorough: bool,
+    ) -> Result<(), RigError> {
         let staged = folder.join("prefix");
         skeleton(&staged, interpreter)?;
         if lock.packages_for(&Platform::current()).next().is_some() {
@@ -197,10 +204,9 @@ impl Builder<'_> {
     }
 
     /// conda packages first, then pip packages over their Python.
-    fn build_conda(&self, key: &str, lock: &Lock, spec: &Spec, folder: &Path, thorough: bool) -> Result<(), RigError> {
+    pub(crate) fn build_conda(&self, target: &Path, lock: &Lock, spec: &Spec, folder: &Path, thorough: bool) -> Result<(), RigError> {
         let staged = folder.join("prefix");
-        let target = self.home.prefix(key);
-        crate::conda::install(self.settings, self.home, self.reporter, self.deadline, lock, spec, &staged, &target, thorough)?;
+        crate::conda::install(self.settings, self.home, self.reporter, self.deadline, lock, spec, &staged, target, thorough)?;
         if lock.pip_packages_for(&Platform::current()).next().is_some() {
             // uv then writes scripts that find their interpreter beside them, as in a virtual environment.
             let marker = staged.join("pyvenv.cfg");
@@ -332,7 +338,7 @@ fn skeleton(prefix: &Path, interpreter: &Interpreter) -> Result<(), RigError> {
     link(Path::new("python"), &bin.join(format!("python{}", interpreter.minor())))
 }
 
-fn link(target: &Path, path: &Path) -> Result<(), RigError> {
+pub(crate) fn link(target: &Path, path: &Path) -> Result<(), RigError> {
     symlink(target, path).on("link", path)
 }
 
@@ -380,7 +386,7 @@ fn finish(prefix: &Path, library: &str, has_pip: bool) -> Result<(), RigError> {
 }
 
 /// Writes a file anew: one of a conda package is a link into the cache and must not be written to.
-fn replace(path: &Path, text: &str) -> Result<(), RigError> {
+pub(crate) fn replace(path: &Path, text: &str) -> Result<(), RigError> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error).on("replace", path),
         _ => {}

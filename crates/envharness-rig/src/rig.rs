@@ -87,7 +87,7 @@ impl Rig {
     }
 
     /// The longest time a create of this spec may take.
-    fn deadline(&self, spec: &Spec, timeout: Option<Duration>) -> Deadline {
+    pub(crate) fn deadline(&self, spec: &Spec, timeout: Option<Duration>) -> Deadline {
         Deadline::new(timeout.or(spec.resources.timeouts.create).or_else(|| self.settings.duration("timeouts.create")))
     }
 

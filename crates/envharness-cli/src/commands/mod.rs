@@ -8,6 +8,7 @@ mod doctor;
 mod exec;
 mod export;
 mod gc;
+mod image;
 mod init;
 mod lock;
 mod serve;
@@ -16,6 +17,7 @@ mod trace;
 
 use std::path::{Path, PathBuf};
 
+use envharness_image::ImageError;
 use envharness_rig::{ErrorKind, LockMode, LockRequest, Rig, RigError, Settings, find_project_spec, load_spec};
 use envharness_spec::{Platform, Spec};
 use tracing_subscriber::filter::LevelFilter;
@@ -97,6 +99,9 @@ pub fn dispatch(cli: Cli, caller: Option<PathBuf>) -> i32 {
                 }
             }
             None => {
+                if let Some(error) = error.downcast_ref::<ImageError>() {
+                    return image::failed(printer, error);
+                }
                 printer.error(error.as_ref(), &[], None);
                 if started_command { exit::NOT_STARTED } else { exit::FAILED }
             }
@@ -164,6 +169,7 @@ fn act(cli: Cli, printer: Printer, caller: Option<PathBuf>) -> Ended {
         Command::Cp(args) => copy::run(&session, &args),
         Command::Gc(args) => gc::run(&session, &args),
         Command::Export(args) => export::run(&session, &args),
+        Command::Image(command) => image::run(&session, &command),
         Command::Store(command) => store::run(&session, &command),
         Command::Doctor => doctor::run(&session),
         Command::Init(_) | Command::Config(_) | Command::Completions { .. } | Command::Reference | Command::Trace(_) => Ok(exit::OK),

@@ -28,6 +28,7 @@ fn size(session: &Session) -> Ended {
         ("prefixes", home.prefixes()),
         ("byte-code", home.bytecode()),
         ("contexts", home.root().join("contexts")),
+        ("images", home.root().join("images")),
         ("quarantine", home.quarantine()),
         ("downloads", home.cache().to_owned()),
     ];

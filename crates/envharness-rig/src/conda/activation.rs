@@ -35,17 +35,28 @@ const SHELL: [&str; 8] = ["_", "SHLVL", "PWD", "OLDPWD", "BASH_ENV", "ENVHARNESS
 /// # Errors
 /// [`RigError::Program`] when a script fails, with what it printed.
 pub(crate) fn activation_of(home: &Home, settings: &Settings, key: &str, prefix: &Path) -> Result<Activation, RigError> {
-    let scripts = scripts_of(prefix);
-    let mut out = Activation { set: variables_of(prefix), ..Activation::default() };
-    if scripts.is_empty() {
-        return Ok(out);
+    if scripts_of(prefix).is_empty() {
+        return compute(settings, prefix);
     }
     let kept = home.record(key, "activation");
     if let Some(known) = read_text(&kept)?.and_then(|text| serde_json::from_str(&text).ok()) {
         return Ok(known);
     }
-    run(settings, prefix, &scripts, &mut out)?;
+    let out = compute(settings, prefix)?;
     write_atomic(&kept, serde_json::to_string(&out).unwrap_or_default().as_bytes())?;
+    Ok(out)
+}
+
+/// The activation of a prefix that nobody published.
+///
+/// # Errors
+/// [`RigError::Program`] when a script fails, with what it printed.
+pub(crate) fn compute(settings: &Settings, prefix: &Path) -> Result<Activation, RigError> {
+    let scripts = scripts_of(prefix);
+    let mut out = Activation { set: variables_of(prefix), ..Activation::default() };
+    if !scripts.is_empty() {
+        run(settings, prefix, &scripts, &mut out)?;
+    }
     Ok(out)
 }
 

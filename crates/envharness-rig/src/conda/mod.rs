@@ -14,7 +14,7 @@ use envharness_store::Home;
 use crate::error::RigError;
 use crate::settings::Settings;
 
-pub(crate) use activation::{Activation, activation_of};
+pub(crate) use activation::{Activation, activation_of, compute};
 pub(crate) use exchange::read;
 pub(crate) use install::install;
 
