@@ -145,3 +145,36 @@ def write(path: str | Path, text: str) -> Path:
 #: Two releases of numpy 2 with wheels for this Python.
 NUMPY_2, NUMPY_2_OTHER = ("2.1.3", "2.1.2") if sys.version_info >= (3, 13) else ("2.0.2", "2.0.1")
 SMALL = {"name": "small", "python": MINOR, "deps": ["six==1.16.0"]}
+
+
+@pytest.fixture(scope="session")
+def base_tars(tmp_path_factory) -> dict[str, Path]:
+    """Root file systems for images, with this Python and without one."""
+    import engines
+
+    return {
+        engines.BASE: engines.base(tmp_path_factory.mktemp("base")),
+        engines.BARE: engines.base(tmp_path_factory.mktemp("bare"), None),
+    }
+
+
+def _engine(kind: str, base_tars: dict[str, Path]):
+    import engines
+
+    engines.need_engine(kind)
+    with engines.dockerd() if kind == "docker" else engines.podman() as engine:
+        for name, tar in base_tars.items():
+            engines.take(engine, tar, name)
+        yield engine
+
+
+@pytest.fixture(scope="session")
+def docker_engine(base_tars):
+    """A dockerd with the base images."""
+    yield from _engine("docker", base_tars)
+
+
+@pytest.fixture(scope="session")
+def podman_engine(base_tars):
+    """A podman with the base images."""
+    yield from _engine("podman", base_tars)

@@ -12,21 +12,28 @@ from pathlib import Path
 
 import pytest
 from conftest import BIN, MINOR, write
+from engines import BASE
 
 VERSION = "import six, sys; print(six.__version__, sys.prefix)"
 
 
-@pytest.fixture(params=["venv", "conda"])
+@pytest.fixture(params=["venv", "conda", "docker", "podman"])
 def backend(request) -> str:
     return request.param
 
 
 @pytest.fixture
-def mapping(backend, home, request) -> dict:
+def mapping(backend, home, request, monkeypatch) -> dict:
     """A small spec of the backend with `six`."""
     out = {"name": "small", "backend": backend, "python": MINOR}
     if backend == "venv":
         return {**out, "deps": ["six==1.16.0"]}
+    if backend in ("docker", "podman"):
+        engine = request.getfixturevalue(f"{backend}_engine")
+        for name, value in engine.variables.items():
+            monkeypatch.setenv(name, value)
+        # The engines of the tests have no network of their own.
+        return {**out, "image": BASE, "network": "host", "deps": ["six==1.16.0"]}
     import channel as made
 
     if MINOR not in made.MINORS:

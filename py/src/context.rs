@@ -1,11 +1,11 @@
 //! Contexts and processes in them.
 
 use std::collections::BTreeMap;
-use std::os::fd::{IntoRawFd as _, OwnedFd};
+use std::os::fd::IntoRawFd as _;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-use envharness_rig::{ExecOptions, ExitPolicy, Input, Reporter as _, RigError, Running, Stream};
+use envharness_rig::{ExecOptions, ExitPolicy, Input, Reporter as _, Running, Stream};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -73,6 +73,17 @@ impl Context {
     #[getter]
     fn prefix(&self) -> PathBuf {
         self.inner.prefix()
+    }
+
+    /// The engine that its processes run in, `docker` or `podman`; None for processes of this machine.
+    #[getter]
+    fn engine(&self) -> Option<String> {
+        self.inner.engine().map(str::to_owned)
+    }
+
+    /// What the container uses: bytes of memory, seconds of processor time, processes.
+    fn usage(&self, py: Python<'_>) -> PyResult<Option<(u64, f64, u64)>> {
+        Ok(py.detach(|| self.inner.usage()).map_err(Failure::from)?)
     }
 
     /// The interpreter to start.
@@ -230,11 +241,8 @@ pub struct Process {
 
 impl Process {
     fn new(mut running: Running) -> Self {
-        let fd = |owned: Option<OwnedFd>| owned.map_or(-1, OwnedFd::into_raw_fd);
-        let stdin = fd(running.child.stdin.take().map(OwnedFd::from));
-        let stdout = fd(running.child.stdout.take().map(OwnedFd::from));
-        let stderr = fd(running.child.stderr.take().map(OwnedFd::from));
-        Self { pid: running.child.id(), running: Mutex::new(running), streams: Mutex::new(Some((stdin, stdout, stderr))) }
+        let streams = running.take_streams().map(|(stdin, stdout, stderr)| (stdin.into_raw_fd(), stdout.into_raw_fd(), stderr.into_raw_fd()));
+        Self { pid: running.id(), running: Mutex::new(running), streams: Mutex::new(streams) }
     }
 
     fn running(&self) -> std::sync::MutexGuard<'_, Running> {
@@ -258,27 +266,16 @@ impl Process {
 
     /// The exit code, or None while it runs.
     fn poll(&self) -> PyResult<Option<i32>> {
-        let status = self.running().child.try_wait();
-        let status =
-            status.map_err(|source| Failure::from(RigError::Io { action: "wait for", path: self.pid.to_string().into(), source }))?;
-        Ok(status.map(|status| {
-            use std::os::unix::process::ExitStatusExt as _;
-            status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
-        }))
+        Ok(self.running().poll().map_err(Failure::from)?)
     }
 
     /// Ends the whole tree at once; returns who is left.
     fn kill(&self, py: Python<'_>) -> Vec<u32> {
-        py.detach(|| {
-            let tree = self.running().tree.clone();
-            let left = tree.kill();
-            let _ = self.running().child.try_wait();
-            left
-        })
+        py.detach(|| self.running().kill())
     }
 
     /// Asks the whole tree to end.
     fn terminate(&self, py: Python<'_>) {
-        py.detach(|| self.running().tree.clone().terminate());
+        py.detach(|| self.running().terminate());
     }
 }

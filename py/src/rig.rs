@@ -155,7 +155,7 @@ impl Rig {
         json_to_python(
             py,
             &serde_json::json!({
-                "contexts": report.contexts, "prefixes": report.prefixes, "bytes": report.bytes,
+                "contexts": report.contexts, "containers": report.containers, "prefixes": report.prefixes, "bytes": report.bytes,
                 "leftovers": report.leftovers, "in_use": report.in_use,
             }),
         )

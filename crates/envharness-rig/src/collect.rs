@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use envharness_sandbox::processes_by_variable;
 use envharness_store::{GcOptions, GcReport, Home, StoreError};
 
+use crate::container::{remove_container, remove_strays};
 use crate::context::{PROCESS_OF, context_tree};
 use crate::error::RigError;
 use crate::rig::Rig;
@@ -20,6 +21,9 @@ pub(crate) fn sweep(home: &Home) {
     loop {
         let rows = home.sweepable(LOOK, false).unwrap_or_default();
         let found = rows.len();
+        // Ending a container takes an engine longer than a sweep may: `gc` does it, and the next create there.
+        let (slow, rows): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| is_container(&row.backend));
+        let found = found - slow.len();
         for row in rows {
             if started.elapsed() > SWEEP {
                 return;
@@ -38,10 +42,25 @@ pub(crate) fn sweep(home: &Home) {
     }
 }
 
+/// Ends a few contexts in containers whose holder died or whose time is over, where a create takes an engine's time anyway.
+pub(crate) fn sweep_containers(home: &Home) {
+    let rows = home.sweepable(LOOK, false).unwrap_or_default();
+    for row in rows.iter().filter(|row| is_container(&row.backend)).take(2) {
+        if let Err(error) = sweep_one(home, &row.id, false) {
+            tracing::debug!(%error, id = row.id, "not swept");
+        }
+    }
+}
+
+fn is_container(backend: &str) -> bool {
+    matches!(backend, "docker" | "podman")
+}
+
 /// Removes a context that nobody holds or whose time is over, judged again with its lease in hand.
 fn sweep_one(home: &Home, id: &str, kept_too: bool) -> Result<bool, RigError> {
     let Some(lease) = home.lease_to_sweep(id, kept_too)? else { return Ok(false) };
     context_tree(id).kill();
+    remove_container(&home.find_context(id)?)?;
     home.remove_context(lease)?;
     Ok(true)
 }
@@ -54,6 +73,11 @@ pub(crate) fn destroy(home: &Home, id: &str, force: bool) -> Result<(), RigError
         None => return Err(StoreError::InUse(id.to_owned()).into()),
     };
     context_tree(id).kill();
+    match remove_container(&home.find_context(id)?) {
+        // An engine that is gone for good must not keep its contexts for ever; `gc` finds what is left once it is back.
+        Err(RigError::Engine(error)) if force => tracing::warn!(%error, id, "its container was not removed"),
+        other => other?,
+    }
     home.remove_context(lease)?;
     Ok(())
 }
@@ -68,11 +92,24 @@ impl Rig {
         let running = processes_by_variable(PROCESS_OF);
         for row in self.home.sweepable(usize::MAX / 4, true)? {
             let alive = running.contains_key(&row.id) && !row.lost_its_holder();
-            if alive || (!options.dry_run && !sweep_one(&self.home, &row.id, true)?) {
+            if alive {
                 continue;
+            }
+            if !options.dry_run {
+                match sweep_one(&self.home, &row.id, true) {
+                    Ok(true) => {}
+                    Ok(false) => continue,
+                    // Its row stays, so that a later run finds it.
+                    Err(RigError::Engine(error)) => {
+                        tracing::warn!(%error, id = row.id, "its container was not removed");
+                        continue;
+                    }
+                    Err(error) => return Err(error),
+                }
             }
             report.contexts.push(row.id);
         }
+        report.containers = remove_strays(&self.home, options.dry_run)?;
         self.home.collect(options, &mut report)?;
         Ok(report)
     }

@@ -22,6 +22,11 @@ impl Deadline {
         self.started.elapsed()
     }
 
+    /// The time that is left; `None` without a limit.
+    pub fn left(&self) -> Option<Duration> {
+        self.limit.map(|limit| limit.saturating_sub(self.started.elapsed()))
+    }
+
     /// Fails once the time is over.
     ///
     /// # Errors

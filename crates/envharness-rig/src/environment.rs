@@ -48,12 +48,15 @@ pub(crate) struct Place<'a> {
     pub own_tmp: bool,
     pub is_conda: bool,
     pub activation: &'a Activation,
+    /// The variables to begin with, where they are not the caller's.
+    pub inherited: Option<&'a BTreeMap<String, String>>,
 }
 
 /// The environment of a process: the caller's without its own Python's traces, then the context's, then the spec's.
 pub(crate) fn of_process(settings: &Settings, spec: &Spec, place: &Place<'_>) -> BTreeMap<String, String> {
-    let mut out: BTreeMap<String, String> = settings
-        .variables()
+    let mut out: BTreeMap<String, String> = place
+        .inherited
+        .unwrap_or_else(|| settings.variables())
         .iter()
         .filter(|(name, _)| {
             let family = DROPPED_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) && !KEPT.contains(&name.as_str());
@@ -62,7 +65,7 @@ pub(crate) fn of_process(settings: &Settings, spec: &Spec, place: &Place<'_>) ->
         .map(|(name, value)| (name.clone(), value.clone()))
         .collect();
     let own = place.activation.path.iter().fold(String::new(), |own, folder| format!("{own}{folder}:"));
-    out.insert("PATH".into(), own + &path(settings, place.bin));
+    out.insert("PATH".into(), own + &path(settings, place));
     let prefix = place.prefix.display().to_string();
     for name in &place.activation.unset {
         out.remove(name);
@@ -73,7 +76,9 @@ pub(crate) fn of_process(settings: &Settings, spec: &Spec, place: &Place<'_>) ->
         out.insert("CONDA_SHLVL".into(), "1".into());
     }
     out.extend(place.activation.set.iter().map(|(name, value)| (name.clone(), value.clone())));
-    out.insert(if place.is_conda { "CONDA_PREFIX" } else { "VIRTUAL_ENV" }.into(), prefix);
+    if !prefix.is_empty() {
+        out.insert(if place.is_conda { "CONDA_PREFIX" } else { "VIRTUAL_ENV" }.into(), prefix);
+    }
     for (name, value) in [
         ("PYTHONNOUSERSITE", "1".to_owned()),
         ("ENVHARNESS_CONTEXT", place.id.to_owned()),
@@ -105,7 +110,12 @@ pub(crate) fn of_process(settings: &Settings, spec: &Spec, place: &Place<'_>) ->
 }
 
 /// The context's programs first, then the caller's, without those of the caller's own environment.
-fn path(settings: &Settings, bin: &Path) -> String {
+fn path(settings: &Settings, place: &Place<'_>) -> String {
+    if let Some(inherited) = place.inherited {
+        let rest = inherited.get("PATH").map_or("/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", String::as_str);
+        return if place.bin.as_os_str().is_empty() { rest.to_owned() } else { format!("{}:{rest}", place.bin.display()) };
+    }
+    let bin = place.bin;
     let own: Vec<String> =
         ["VIRTUAL_ENV", "CONDA_PREFIX"].iter().filter_map(|name| settings.variable(name)).map(|dir| format!("{dir}/bin")).collect();
     let rest = settings.variable("PATH").unwrap_or("/usr/local/bin:/usr/bin:/bin");

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use envharness_conda::CondaError;
+use envharness_engine::EngineError;
 use envharness_sandbox::ViewError;
 use envharness_spec::{LockError, SpecError};
 use envharness_store::StoreError;
@@ -76,6 +77,9 @@ pub enum RigError {
     /// conda's part failed.
     #[error(transparent)]
     Conda(Box<CondaError>),
+    /// A container engine failed.
+    #[error(transparent)]
+    Engine(Box<EngineError>),
     /// No interpreter fits.
     #[error("no Python fits `{wanted}`")]
     NoPython {
@@ -208,6 +212,15 @@ impl From<CondaError> for RigError {
     }
 }
 
+impl From<EngineError> for RigError {
+    fn from(error: EngineError) -> Self {
+        match error {
+            EngineError::Interrupted => Self::Interrupted,
+            other => Self::Engine(Box::new(other)),
+        }
+    }
+}
+
 fn seconds(limit: &Duration) -> String {
     format!("{} s", limit.as_secs_f64())
 }
@@ -224,6 +237,12 @@ impl RigError {
                 CondaError::MatchSpec { .. } | CondaError::Channel { .. } | CondaError::VirtualPackage { .. } => ErrorKind::Spec,
                 CondaError::NoPackage { .. } | CondaError::Unsolvable { .. } | CondaError::Record { .. } => ErrorKind::Lock,
                 CondaError::Stopped => ErrorKind::Interrupted,
+                _ => ErrorKind::Outside,
+            },
+            Self::Engine(error) => match **error {
+                EngineError::NoImage { .. } => ErrorKind::Lock,
+                EngineError::NoContainer { .. } => ErrorKind::Context,
+                EngineError::Timeout { .. } => ErrorKind::Timeout,
                 _ => ErrorKind::Outside,
             },
             Self::NotAvailable(_) => ErrorKind::NotAvailable,
@@ -247,6 +266,7 @@ impl RigError {
             Self::Spec(error) => error.hint.clone(),
             Self::Store(error) => error.hint(),
             Self::Conda(error) => error.hint(),
+            Self::Engine(error) => error.hint(),
             Self::LockFile { source, .. } => Some(source.hint().to_owned()),
             Self::StaleLock { .. } => Some("run `envharness lock`, or leave `--locked` away".into()),
             Self::NoLock { .. } => Some("run `envharness lock` first, or leave `--locked` and `--frozen` away".into()),

@@ -13,7 +13,7 @@ use crate::conda;
 use crate::error::{IoContext as _, RigError};
 use crate::event::{Event, Reporter};
 use crate::interpreter::{self, Interpreter};
-use crate::prefix::{Builder, link, replace};
+use crate::prefix::{Builder, replace, stand_on};
 use crate::rig::Rig;
 use crate::settings::Source;
 
@@ -121,18 +121,6 @@ fn refuse_editable(lock: &Lock) -> Result<(), RigError> {
             Err(RigError::Context { id: package.name.clone(), reason: "is editable, and an image cannot hold it".into(), hint })
         }
     }
-}
-
-/// Makes a virtual environment that was made over this machine's Python stand on the image's.
-fn stand_on(prefix: &Path, python: &str) -> Result<(), RigError> {
-    let own = prefix.join("bin/python");
-    fs::remove_file(&own).on("replace", &own)?;
-    link(Path::new(python), &own)?;
-    let config = prefix.join("pyvenv.cfg");
-    let text = fs::read_to_string(&config).on("read", &config)?;
-    let home = Path::new(python).parent().unwrap_or(Path::new("/")).display().to_string();
-    let lines = text.lines().map(|line| if line.starts_with("home = ") { format!("home = {home}\n") } else { format!("{line}\n") });
-    replace(&config, &lines.collect::<String>())
 }
 
 impl Staged {

@@ -47,7 +47,7 @@ impl Interpreter {
     }
 
     /// From an answer to [`QUERY`].
-    fn told(path: &Path, answer: &[u8]) -> Option<Self> {
+    pub(crate) fn told(path: &Path, answer: &[u8]) -> Option<Self> {
         let fields: Vec<&str> = std::str::from_utf8(answer).ok()?.split('\0').collect();
         let [version, implementation, soabi, platform, build, prefix, cache_tag, library]: [&str; 8] = fields.try_into().ok()?;
         let own = ToOwned::to_owned;
@@ -79,7 +79,7 @@ pub struct Choice {
 }
 
 /// Built-in modules alone, where they know it: a prefix without byte-code would compile whatever else this imported.
-const QUERY: &str = "
+pub(crate) const QUERY: &str = "
 import _imp, posix, sys
 system, _, _, _, machine = posix.uname()
 if sys.platform == 'linux':

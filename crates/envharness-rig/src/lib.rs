@@ -6,6 +6,7 @@
 mod bytecode;
 mod collect;
 mod conda;
+mod container;
 mod context;
 mod deadline;
 mod environment;
@@ -25,6 +26,7 @@ mod resolve;
 mod rig;
 mod settings;
 mod source_tree;
+mod terminal;
 mod transfer;
 mod uv;
 mod writable;

@@ -92,6 +92,7 @@ pub fn obtain(resolver: &Resolver<'_>, spec: &Spec, request: &LockRequest) -> Re
         }
         let mut reasons = old.stale_reasons(spec, &Platform::current());
         reasons.extend(changed_sources(old, spec));
+        reasons.extend(crate::container::changed_context(old, spec)?);
         if reasons.is_empty() && request.mode == LockMode::Locked {
             return Ok(old.clone());
         }

@@ -10,6 +10,7 @@ use envharness_spec::{Digest, Lock, LockedPackage, LockedSource, Platform, Spec}
 use envharness_store::{Acquired, Fault, FileLock, GcOptions, GcReport, Home, PrefixMeta, PrefixUse, packages_against_record};
 use serde_json::json;
 
+use crate::container::{ImagePython, uv_platform};
 use crate::deadline::Deadline;
 use crate::error::{IoContext as _, RigError};
 use crate::event::{Event, Reporter};
@@ -37,6 +38,8 @@ pub enum Base<'a> {
     Machine(&'a Interpreter),
     /// A conda package in the prefix.
     Inside,
+    /// An interpreter of an image; the prefix links to its path there.
+    Image(&'a ImagePython),
 }
 
 /// The key of the prefix that a lock becomes with an interpreter. Name, description, variables, limits and secrets of
@@ -65,6 +68,14 @@ pub fn key(lock: &Lock, spec: &Spec, python: Base<'_>) -> String {
             "backend": "venv",
             "platform": interpreter.platform,
             "interpreter": [interpreter.path, interpreter.version, interpreter.soabi, interpreter.build],
+            "artifacts": artifacts,
+            "links": "relocatable",
+        }),
+        Base::Image(python) => json!({
+            "format": 1,
+            "backend": "container",
+            "platform": python.inside.platform,
+            "interpreter": [python.inside.path, python.inside.version, python.inside.soabi, python.inside.build, python.libc],
             "artifacts": artifacts,
             "links": "relocatable",
         }),
@@ -151,6 +162,7 @@ impl Builder<'_> {
         let slot = match python {
             Base::Machine(interpreter) => Digest::of(interpreter.path.display().to_string()).hex()[..8].to_owned(),
             Base::Inside => "conda".to_owned(),
+            Base::Image(python) => Digest::of(python.host.path.display().to_string()).hex()[..8].to_owned(),
         };
         let folder = self.home.temporary_slot(&format!("build-{slot}"))?;
         let staged = folder.path().join("prefix");
@@ -158,6 +170,11 @@ impl Builder<'_> {
             Base::Machine(interpreter) => {
                 self.build_venv(interpreter, lock, spec, folder.path(), thorough)?;
                 interpreter.path.clone()
+            }
+            Base::Image(python) => {
+                self.build_venv(&python.host, lock, spec, folder.path(), thorough)?;
+                stand_on(&staged, &python.path().display().to_string())?;
+                python.path().clone()
             }
             Base::Inside => {
                 self.build_conda(&self.home.prefix(key), lock, spec, folder.path(), thorough)?;
@@ -244,6 +261,10 @@ impl Builder<'_> {
                 .into();
         args.push(self.settings.text("link_mode").into());
         args.extend(["--python".into(), staged.join("bin/python").into_os_string(), "-r".into(), requirements.into_os_string()]);
+        // Wheels for the C library that is there when they run.
+        if let Some(platform) = lock.image.as_ref().and_then(|image| uv_platform(&image.libc)) {
+            args.extend(["--python-platform".into(), platform.into()]);
+        }
         // Every artifact is pinned by hash, so which index answers does not matter.
         args.extend(["--index-strategy", "unsafe-best-match"].map(OsString::from));
         args.extend(uv.index_args(spec));
@@ -383,6 +404,18 @@ fn finish(prefix: &Path, library: &str, has_pip: bool) -> Result<(), RigError> {
         let _ = fs::remove_file(prefix.join(leftover));
     }
     Ok(())
+}
+
+/// Makes a virtual environment that was made over this machine's Python stand on the image's.
+pub(crate) fn stand_on(prefix: &Path, python: &str) -> Result<(), RigError> {
+    let own = prefix.join("bin/python");
+    fs::remove_file(&own).on("replace", &own)?;
+    link(Path::new(python), &own)?;
+    let config = prefix.join("pyvenv.cfg");
+    let text = fs::read_to_string(&config).on("read", &config)?;
+    let home = Path::new(python).parent().unwrap_or(Path::new("/")).display().to_string();
+    let lines = text.lines().map(|line| if line.starts_with("home = ") { format!("home = {home}\n") } else { format!("{line}\n") });
+    replace(&config, &lines.collect::<String>())
 }
 
 /// Writes a file anew: one of a conda package is a link into the cache and must not be written to.

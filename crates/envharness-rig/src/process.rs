@@ -96,6 +96,32 @@ impl Kept {
     }
 }
 
+/// Keeps what a command prints.
+#[derive(Default)]
+pub(crate) struct Record {
+    out: Kept,
+    err: Kept,
+    both: Kept,
+}
+
+impl Record {
+    pub(crate) fn push(&mut self, stream: Stream, bytes: &[u8]) {
+        if stream == Stream::Out { &mut self.out } else { &mut self.err }.push(bytes);
+        self.both.push(bytes);
+    }
+
+    /// What has been printed by now.
+    pub(crate) fn printed(&self) -> String {
+        let tail: Vec<u8> = self.both.tail.iter().copied().collect();
+        String::from_utf8_lossy(&self.both.head).into_owned() + &String::from_utf8_lossy(&tail)
+    }
+
+    pub(crate) fn finish(self, exit_code: i32, elapsed: Duration, hint: Option<String>) -> Output {
+        let omitted = self.both.omitted;
+        Output { exit_code, stdout: self.out.finish(), stderr: self.err.finish(), logs: self.both.finish(), omitted, elapsed, hint }
+    }
+}
+
 /// Runs a command to its end. `left_behind` is told of the tree after a regular end, when parts of it may go on.
 ///
 /// # Errors
@@ -162,7 +188,7 @@ fn watch(
     pipes.extend(child.stderr.take().map(|pipe| (Stream::Err, OwnedFd::from(pipe))));
     let pid = rustix::process::Pid::from_child(child);
     let ended = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).ok();
-    let (mut out, mut err, mut both) = (Kept::default(), Kept::default(), Kept::default());
+    let mut record = Record::default();
     let mut last_output = started;
     // The outer option: it has ended. The inner: its status, unless somebody else took it (SIGCHLD ignored, `wait` by
     // another part of the process).
@@ -188,12 +214,7 @@ fn watch(
                 Ok(read) => {
                     let bytes = &buffer[..read];
                     last_output = Instant::now();
-                    if *stream == Stream::Out {
-                        out.push(bytes)
-                    } else {
-                        err.push(bytes)
-                    }
-                    both.push(bytes);
+                    record.push(*stream, bytes);
                     sink(*stream, bytes);
                 }
                 Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => {}
@@ -218,20 +239,17 @@ fn watch(
         if interrupted() {
             return Err(RigError::Interrupted);
         }
-        let printed =
-            || String::from_utf8_lossy(&both.head).into_owned() + &String::from_utf8_lossy(&both.tail.iter().copied().collect::<Vec<_>>());
         if let Some(limit) = limits.timeout.filter(|limit| status.is_none() && started.elapsed() >= *limit) {
-            return Err(RigError::Timeout { action: format!("`{program}`"), limit, output: printed() });
+            return Err(RigError::Timeout { action: format!("`{program}`"), limit, output: record.printed() });
         }
         if let Some(limit) = limits.no_output.filter(|limit| status.is_none() && last_output.elapsed() >= *limit) {
-            return Err(RigError::Timeout { action: format!("`{program}` printed nothing and"), limit, output: printed() });
+            return Err(RigError::Timeout { action: format!("`{program}` printed nothing and"), limit, output: record.printed() });
         }
     }
     let known = status.and_then(|(status, _)| status);
     let exit_code = known.map_or(-1, exit_code);
     let hint = known.is_none().then(|| "the exit code is lost: this process ignores SIGCHLD or waits for every child".to_owned());
-    let omitted = both.omitted;
-    Ok(Output { exit_code, stdout: out.finish(), stderr: err.finish(), logs: both.finish(), omitted, elapsed: started.elapsed(), hint })
+    Ok(record.finish(exit_code, started.elapsed(), hint))
 }
 
 /// The code a shell would give: 128 and the signal for a death by signal.

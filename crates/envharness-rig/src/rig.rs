@@ -8,6 +8,7 @@ use envharness_store::{Acquired, Home, Lease, NewContext, Origin, PrefixUse, Sta
 
 use crate::bytecode::{self, Urgency};
 use crate::conda::{self, Activation};
+use crate::container::ContainerPlace;
 use crate::context::{Context, ExitPolicy, Payload};
 use crate::deadline::Deadline;
 use crate::environment::gpus_present;
@@ -65,7 +66,11 @@ pub struct Synced {
     pub(crate) interpreter: Interpreter,
     pub(crate) site_packages: PathBuf,
     pub(crate) activation: Activation,
-    hold: Option<PrefixUse>,
+    /// The container's part.
+    pub(crate) container: Option<ContainerPlace>,
+    /// The interpreter of a container's image.
+    pub(crate) inside: Option<Interpreter>,
+    pub(crate) hold: Option<PrefixUse>,
 }
 
 impl Rig {
@@ -162,7 +167,10 @@ impl Rig {
             let path = adopted.python.parent().and_then(std::path::Path::parent).unwrap_or(std::path::Path::new("/")).to_owned();
             let host::Adopted { python, interpreter, site_packages } = adopted;
             let activation = Activation::default();
-            return Ok(Synced { key: String::new(), path, python, lock, interpreter, site_packages, activation, hold: None });
+            return Ok(Synced { key: String::new(), path, python, lock, interpreter, site_packages, activation, container: None, inside: None, hold: None });
+        }
+        if spec.is_container() {
+            return self.sync_container(spec, lock, deadline, reporter);
         }
         let builder = Builder { settings: &self.settings, home: &self.home, reporter, deadline };
         if lock.backend == Backend::Conda {
@@ -175,7 +183,7 @@ impl Rig {
     }
 
     /// What is known of a prefix in hand; a conda prefix's interpreter is its own.
-    fn synced(&self, lock: Lock, interpreter: Option<Interpreter>, hold: PrefixUse) -> Result<Synced, RigError> {
+    pub(crate) fn synced(&self, lock: Lock, interpreter: Option<Interpreter>, hold: PrefixUse) -> Result<Synced, RigError> {
         let python = conda::python_of(&hold.path);
         let (interpreter, activation) = match interpreter {
             Some(interpreter) => (interpreter, Activation::default()),
@@ -192,6 +200,8 @@ impl Rig {
             lock,
             interpreter,
             activation,
+            container: None,
+            inside: None,
             hold: Some(hold),
         })
     }
@@ -236,6 +246,9 @@ impl Rig {
         refuse_unavailable(&spec)?;
         check_gpus(&spec)?;
         collect::sweep(&self.home);
+        if spec.is_container() {
+            collect::sweep_containers(&self.home);
+        }
         let guest = guest::ensure(&self.home)?;
         let lock = lockfile::obtain(&self.resolver(deadline, reporter), &spec, &request.lock)?;
         let (spec_digest, lock_digest) = (spec.digest().to_string(), lock.digest().to_string());
@@ -264,14 +277,14 @@ impl Rig {
                 let synced = self.synced(lock, interpreter, hold)?;
                 new.prefix.clone_from(&synced.key);
                 new.state = State::Running;
-                new.payload = Payload::of(&spec, &synced).to_text();
+                new.payload = Payload::of(&self.settings, &spec, &synced).to_text();
                 (self.home.create_context(&new)?, synced)
             }
             None => {
                 let lease = self.home.create_context(&new)?;
                 match self.sync_lock(&spec, lock, deadline, reporter) {
                     Ok(synced) => {
-                        let payload = Payload::of(&spec, &synced);
+                        let payload = Payload::of(&self.settings, &spec, &synced);
                         let lock_digest = synced.lock.digest().to_string();
                         self.home.finish_context(&lease.id, &lock_digest, &synced.key, &payload.to_text())?;
                         (lease, synced)
@@ -286,9 +299,9 @@ impl Rig {
         if let Err(error) = self.compile_as_asked(&spec, &synced, reporter) {
             reporter.event(&Event::Warning { message: format!("byte-code was not compiled: {error}"), hint: None });
         }
-        let payload = Payload::of(&spec, &synced);
+        let payload = Payload::of(&self.settings, &spec, &synced);
         let context = Context::new(self, lease, request.origin, payload, &spec, synced.hold, guest, false).with_lock(synced.lock);
-        if let Err(error) = context.prepare(reporter) {
+        if let Err(error) = context.prepare(deadline, reporter) {
             context.release(ExitPolicy::Destroy)?;
             return Err(error);
         }
@@ -303,7 +316,8 @@ impl Rig {
         lock: &Lock,
         reporter: &dyn Reporter,
     ) -> Result<Option<(Option<Interpreter>, PrefixUse)>, RigError> {
-        if spec.chosen_backend() == Backend::Host {
+        // A container's place is the engine's to tell.
+        if spec.chosen_backend() == Backend::Host || spec.is_container() {
             return Ok(None);
         }
         let interpreter = match lock.backend {
@@ -352,7 +366,7 @@ impl Rig {
         if fresh {
             context.empty()?;
         }
-        context.prepare(reporter)?;
+        context.prepare(deadline, reporter)?;
         reporter.event(&Event::Created { id: context.id().to_owned(), reused: true, elapsed: deadline.elapsed() });
         Ok(Some(context))
     }

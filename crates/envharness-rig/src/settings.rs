@@ -11,7 +11,7 @@ use envharness_store::Home;
 use crate::error::RigError;
 
 /// Every setting: its key, its default as text, and what it means.
-pub const SETTINGS: [(&str, &str, &str); 25] = [
+pub const SETTINGS: [(&str, &str, &str); 30] = [
     ("home", "", "where finished environments and all state lie (default: the user's data folder)"),
     ("cache", "", "where downloads lie (default: the user's cache folder)"),
     ("spec", "", "the folder's own spec, for commands without one"),
@@ -21,6 +21,9 @@ pub const SETTINGS: [(&str, &str, &str); 25] = [
     ("mirrors", "", "another address for an index or a channel, as a mapping NAME: URL; never written into a lock"),
     ("find_links", "", "folders or pages with archives"),
     ("image_registry", "docker.io", "the registry of images without one"),
+    ("docker_host", "", "the address of Docker (default: DOCKER_HOST, the chosen context, the usual sockets)"),
+    ("podman_host", "", "the address of Podman (default: CONTAINER_HOST, the usual sockets)"),
+    ("container_image", "", "the image of container specs that name none (default: python:VERSION-slim, debian:stable-slim with conda)"),
     ("channels", "conda-forge", "conda channels of specs that name none"),
     ("python_downloads", "auto", "whether a missing Python is fetched: auto or never"),
     ("offline", "false", "never use the network"),
@@ -34,6 +37,8 @@ pub const SETTINGS: [(&str, &str, &str); 25] = [
     ("limits.pids", "", "processes of contexts whose spec says nothing"),
     ("max_parallel", "", "environments that are built at once by all processes of the user"),
     ("timeouts.create", "1h", "the longest time to create"),
+    ("timeouts.engine", "2m", "how long a container engine may take for an answer that costs it little"),
+    ("timeouts.pull", "1h", "how long a container engine may take to pull or build an image"),
     ("timeouts.idle", "24h", "how long a context may lie unused"),
     ("gc.max_age", "30d", "prefixes unused for longer go"),
     ("gc.max_size", "", "the size that prefixes may take together"),

@@ -7,6 +7,7 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{AtFlags, Mode, OFlags};
 
+use crate::container::{download_inside, host_of, upload_inside};
 use crate::context::Context;
 use crate::error::RigError;
 
@@ -54,6 +55,13 @@ impl Context {
         if !metadata.is_dir() && !metadata.is_file() {
             return Err(failed("upload", source, "it is neither a file nor a folder"));
         }
+        if let Some(container) = self.container().filter(|_| self.spec().writable) {
+            let target = named(target, source);
+            if target.is_absolute() && !self.has_place(&target) {
+                inside("upload", &target)?;
+                return upload_inside(&container.engine()?, self.id(), source, &target, progress);
+            }
+        }
         let place = self.target("upload", target, source)?;
         let base = open_base("upload", &place.base)?;
         let mut moved = Transferred::default();
@@ -70,6 +78,16 @@ impl Context {
     /// # Errors
     /// [`RigError::Transfer`]; a file that was there is then as it was.
     pub fn download(&self, source: &Path, target: &Path, progress: Progress<'_>) -> Result<Transferred, RigError> {
+        if let Some(container) = self.container()
+            && source.is_absolute()
+            && !self.has_place(source)
+            && !self.is_shared(source)
+        {
+            inside("download", source)?;
+            let name = source.file_name().filter(|_| target.is_dir() && !target.as_os_str().is_empty());
+            let target = name.map_or(target.to_owned(), |name| target.join(name));
+            return download_inside(&container.engine()?, self.id(), source, &target, progress);
+        }
         let place = self.source(source)?;
         let base = open_base("download", &place.base)?;
         let target = if target.is_dir() && !target.as_os_str().is_empty() {
@@ -82,11 +100,21 @@ impl Context {
         Ok(moved)
     }
 
+    /// Whether an absolute path is one of the context's own folders.
+    fn has_place(&self, path: &Path) -> bool {
+        path.starts_with(self.workdir()) || self.is_own_tmp(path) || self.own_folders().iter().any(|folder| path.starts_with(folder))
+    }
+
+    /// The deepest folder of a path that is there already, and whether the path itself is: on the host, or in the image.
+    fn covered(&self, target: &Path) -> Result<(PathBuf, bool), RigError> {
+        let Some(container) = self.container() else { return Ok((host_part(target), target.exists())) };
+        let folder = host_of(&container.engine()?, self.id(), target)?;
+        Ok((folder, false))
+    }
+
     /// Where an upload goes; makes the context's own folder for an absolute path.
     fn target(&self, direction: &'static str, target: &Path, source: &Path) -> Result<Target, RigError> {
-        let directory = target.as_os_str().to_string_lossy().ends_with('/');
-        let name = source.file_name().map(PathBuf::from).unwrap_or_default();
-        let target = if directory { target.join(name) } else { target.to_owned() };
+        let target = named(target, source);
         let own =
             |folder: &str, rest: &Path| Ok(Target { base: self.folder(), relative: Path::new(folder).join(inside(direction, rest)?) });
         if !target.is_absolute() {
@@ -102,24 +130,29 @@ impl Context {
             hint: Some("use a relative path: it begins at the context's workdir".into()),
         };
         inside(direction, &target)?;
-        if self.view_refused() {
+        if self.container().is_none() && self.view_refused() {
             return Err(refused("this machine refuses mount namespaces, and so folders of a context's own".into()));
         }
         if self.is_own_tmp(&target) {
             return own("tmp", target.strip_prefix("/tmp").unwrap_or(&target));
         }
+        let shared = self.container().is_some() && self.is_shared(&target);
         let owned = self.own_folders();
+        if shared {
+            return Err(refused("it is a folder of this machine that the container shares".into()));
+        }
         if !owned.iter().any(|folder| target.starts_with(folder)) {
-            let host = host_part(&target);
+            let (host, exists) = self.covered(&target)?;
             let parent = target.parent().unwrap_or(Path::new("/"));
-            if parent == host || target.exists() {
+            if parent == host || exists {
+                let whose = if self.container().is_some() { "image" } else { "host" };
                 return Err(refused(format!(
-                    "the host has the folder `{}`, and nothing of the host is covered or written",
+                    "the {whose} has the folder `{}`, and nothing of the {whose} is covered or written",
                     host.display()
                 )));
             }
             // Behind a link the folder would have to be made on the host.
-            if host.canonicalize().is_ok_and(|real| real != host) {
+            if self.container().is_none() && host.canonicalize().is_ok_and(|real| real != host) {
                 return Err(refused(format!("`{}` is a symlink of the host", host.display())));
             }
             // The first folder that the host does not have becomes the context's.
@@ -153,6 +186,12 @@ impl Context {
         let base = source.parent().unwrap_or(Path::new("/")).to_owned();
         Ok(Target { base, relative: source.file_name().map(PathBuf::from).unwrap_or_default() })
     }
+}
+
+/// A target whose end says that it is a folder, with the source's name.
+fn named(target: &Path, source: &Path) -> PathBuf {
+    let directory = target.as_os_str().to_string_lossy().ends_with('/');
+    if directory { target.join(source.file_name().unwrap_or_default()) } else { target.to_owned() }
 }
 
 /// The deepest folder of a path that the host has.

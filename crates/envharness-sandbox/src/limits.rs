@@ -20,6 +20,10 @@ pub struct Limits {
 pub enum Enforcer {
     /// `setrlimit(2)`, per process.
     Rlimit,
+    /// Control groups of the first kind, for all of a container.
+    Cgroup1,
+    /// Control groups of the second kind, for all of a container.
+    Cgroup2,
     /// Nobody on this machine.
     Nothing,
 }
@@ -29,6 +33,8 @@ impl Enforcer {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Rlimit => "rlimit",
+            Self::Cgroup1 => "cgroup1",
+            Self::Cgroup2 => "cgroup2",
             Self::Nothing => "nothing",
         }
     }

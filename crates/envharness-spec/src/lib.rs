@@ -17,6 +17,7 @@
 //! ```
 
 mod builder;
+mod container;
 pub mod contract;
 mod digest;
 mod error;
@@ -32,11 +33,12 @@ mod task_config;
 mod write;
 
 pub use builder::{EnvSpecBuilder, SpecFields};
+pub use container::{Access, ContainerOptions, SpecMount};
 pub use contract::{Contract, ContractError, Validator};
 pub use digest::Digest;
 pub use error::SpecError;
 pub use import::{Files, Format, NoFiles};
-pub use lock::{CondaSource, Lock, LockError, LockedFile, LockedPackage, LockedPython, LockedSource, Platform};
+pub use lock::{CondaSource, Lock, LockError, LockedFile, LockedImage, LockedPackage, LockedPython, LockedSource, Platform};
 pub use requirement::Requirement;
 pub use resources::{Gpu, Resources, Timeouts, format_bytes, human_bytes, parse_bytes, parse_duration};
 pub use source::{Node, Position, Value};

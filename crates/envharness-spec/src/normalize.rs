@@ -1,5 +1,7 @@
 //! From a tree in any accepted shape to the canonical [`Spec`].
 
+mod container;
+
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
@@ -45,7 +47,9 @@ const KEYS: [&str; 29] = [
     "compile",
     "writable",
 ];
-const MORE_KEYS: [&str; 4] = ["tmp", "channel_priority", "virtual_packages", "link_scripts"];
+const MORE_KEYS: [&str; 9] = [
+    "tmp", "channel_priority", "virtual_packages", "link_scripts", "base", "dockerfile", "network", "runtime", "mounts",
+];
 const DEPENDENCY_KEYS: [&str; 5] = ["pip", "conda", "channels", "conda_channels", "constraints"];
 const RESOURCE_KEYS: [&str; 6] = ["cpus", "memory", "pids", "disk", "gpu", "timeouts"];
 const TIMEOUT_KEYS: [&str; 4] = ["create", "run", "no_output", "idle"];
@@ -237,7 +241,11 @@ impl Reader<'_> {
             "channel_priority" => spec.channel_priority = self.word(entry, ChannelPriority::parse, ChannelPriority::WORDS)?,
             "virtual_packages" => spec.virtual_packages = self.virtual_packages(node, path)?,
             "link_scripts" => spec.link_scripts = self.flag(node, path)?,
-            "image" => spec.image = Some(self.text(node, path)?),
+            "image" | "base" => self.image(spec, node, path)?,
+            "dockerfile" => spec.dockerfile = Some(self.text(node, path)?),
+            "network" => spec.container.network = Some(self.word_of_engine(node, path, "a network")?),
+            "runtime" => spec.container.runtime = Some(self.word_of_engine(node, path, "a runtime")?),
+            "mounts" => self.mounts(&mut spec.container, node, path)?,
             "env_vars" => spec.env_vars = self.env_vars(node, path)?,
             "secrets" => spec.secrets = self.secrets(node, path)?,
             "resources" => self.resources(&mut spec.resources, node, path)?,

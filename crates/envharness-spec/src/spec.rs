@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use serde_json::{Map, Value as Json, json};
 
+use crate::container::ContainerOptions;
 use crate::digest::Digest;
 use crate::error::SpecError;
 use crate::import::{self, Files, Format};
@@ -40,8 +41,12 @@ pub struct Spec {
     pub virtual_packages: BTreeMap<String, String>,
     /// Whether the post-link scripts of conda packages run.
     pub link_scripts: bool,
-    /// A container image.
+    /// The image of a container, which packages are put on.
     pub image: Option<String>,
+    /// The file that the image is built by, relative to the spec; its folder is the build's context.
+    pub dockerfile: Option<String>,
+    /// What a container sees and how it runs.
+    pub container: ContainerOptions,
     /// Package indexes beside the configured ones.
     pub indexes: Vec<Index>,
     /// Folders or pages with archives.
@@ -249,6 +254,7 @@ impl Spec {
         if self.tmp != TmpPolicy::Private {
             put("tmp", json!(self.tmp.as_str()));
         }
+        self.container.put(&mut put);
         sorted(out)
     }
 
@@ -286,6 +292,9 @@ impl Spec {
         }
         if let Some(image) = &self.image {
             out.insert("image".into(), json!(image));
+        }
+        if let Some(dockerfile) = &self.dockerfile {
+            out.insert("dockerfile".into(), json!(dockerfile));
         }
         if !self.indexes.is_empty() {
             let indexes: Vec<Json> = self
@@ -334,11 +343,16 @@ impl Spec {
     /// The backend that does the work: `auto` becomes `docker`, `conda` or `venv` by what is asked.
     pub fn chosen_backend(&self) -> Backend {
         match self.backend {
-            Backend::Auto if self.image.is_some() => Backend::Docker,
+            Backend::Auto if self.image.is_some() || self.dockerfile.is_some() => Backend::Docker,
             Backend::Auto if !self.conda.is_empty() => Backend::Conda,
             Backend::Auto => Backend::Venv,
             chosen => chosen,
         }
+    }
+
+    /// Whether its processes run in a container.
+    pub fn is_container(&self) -> bool {
+        matches!(self.chosen_backend(), Backend::Docker | Backend::Podman)
     }
 
     /// The place of a requirement, `task_spec.yaml:7`, where it is known.

@@ -21,6 +21,8 @@ pub struct GcOptions {
 pub struct GcReport {
     /// Ids of contexts.
     pub contexts: Vec<String>,
+    /// Names of containers whose context is gone.
+    pub containers: Vec<String>,
     /// Keys of prefixes.
     pub prefixes: Vec<String>,
     /// Bytes of those prefixes.

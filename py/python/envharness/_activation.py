@@ -116,6 +116,8 @@ def refusal(native: Any) -> str | None:
     """Why this process cannot be activated for a context; None when it can."""
     if threading.current_thread() is not threading.main_thread():
         return "only the main thread activates its process"
+    if native.engine is not None:
+        return f"its processes run in a container of {native.engine}"
     path = str(native.prefix)
     if _active is not None and _active.prefix.path != path:
         return f"another environment is active: {_active.prefix.path}"

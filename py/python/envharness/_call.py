@@ -61,6 +61,8 @@ def call(
     codec, functions = _guest(Path(native.guest))
     allow_pickle = native.spec.isolation == "none"
     pickler = functions.pickler if allow_pickle else None
+    if not native.python_version:
+        raise CallError("the container's image has no Python to call a function with", hint="take an image with Python, or use ctx.execute")
     minor = ".".join(native.python_version.split(".")[:2])
     try:
         described = functions.describe(function, minor, allow_pickle)

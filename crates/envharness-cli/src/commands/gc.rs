@@ -24,6 +24,7 @@ pub(super) fn run(session: &Session, args: &GcArgs) -> Ended {
             "schema": 1,
             "dry_run": args.dry_run,
             "contexts": report.contexts,
+            "containers": report.containers,
             "prefixes": report.prefixes,
             "bytes": report.bytes,
             "leftovers": report.leftovers,
@@ -31,7 +32,7 @@ pub(super) fn run(session: &Session, args: &GcArgs) -> Ended {
         }));
         return Ok(exit::OK);
     }
-    for id in report.contexts.iter().chain(&report.prefixes) {
+    for id in report.contexts.iter().chain(&report.containers).chain(&report.prefixes) {
         session.printer.data(id);
     }
     let verb = if args.dry_run { "Would remove" } else { "Removed" };

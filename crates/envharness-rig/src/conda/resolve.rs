@@ -69,6 +69,7 @@ impl Resolver<'_> {
             python: LockedPython { version, implementation, reason: python },
             platforms,
             inputs: Inputs::of(spec),
+            image: None,
             packages,
         };
         tracing::debug!(pip_packages, "conda and pip resolved");

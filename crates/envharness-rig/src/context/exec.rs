@@ -13,7 +13,8 @@ use envharness_spec::TmpPolicy;
 
 use super::{Context, PROCESS_OF};
 use crate::environment;
-use crate::error::RigError;
+use super::inside::Inside;
+use crate::error::{IoContext as _, RigError};
 use crate::process::{self, Input, Output, RunLimits, Sink};
 
 /// How a command is run.
@@ -31,12 +32,76 @@ pub struct ExecOptions<'a> {
     pub no_output: Option<Duration>,
 }
 
-/// A process that the caller drives.
+/// A process that the caller drives; its standard streams are piped.
 pub struct Running {
-    /// The process; its standard streams are piped.
-    pub child: Child,
-    /// Its whole tree.
-    pub tree: Tree,
+    streams: Option<Streams>,
+    end: End,
+}
+
+/// The callers' ends of a process's input, output and errors.
+pub type Streams = (OwnedFd, OwnedFd, OwnedFd);
+
+/// Who knows how it ends.
+pub(super) enum End {
+    Child(Child, Tree),
+    Inside(Inside),
+}
+
+impl Running {
+    pub(super) fn new(streams: Option<Streams>, end: End) -> Self {
+        Self { streams, end }
+    }
+
+    /// Input, output and errors; given once.
+    pub fn take_streams(&mut self) -> Option<Streams> {
+        self.streams.take()
+    }
+
+    /// The process id; 0 where another machine's kernel has it.
+    pub fn id(&self) -> u32 {
+        match &self.end {
+            End::Child(child, _) => child.id(),
+            End::Inside(inside) => inside.id(),
+        }
+    }
+
+    /// The exit code once it has ended; 128 and the signal after a death by signal.
+    ///
+    /// # Errors
+    /// [`RigError::Io`], [`RigError::Engine`].
+    pub fn poll(&mut self) -> Result<Option<i32>, RigError> {
+        match &mut self.end {
+            End::Child(child, _) => {
+                let place = child.id().to_string();
+                let status = child.try_wait().on("wait for", Path::new(&place))?;
+                Ok(status.map(process::exit_code))
+            }
+            End::Inside(inside) => inside.poll(),
+        }
+    }
+
+    /// Ends it and all that it started; returns who could not be ended.
+    pub fn kill(&mut self) -> Vec<u32> {
+        match &mut self.end {
+            End::Child(child, tree) => {
+                let left = tree.kill();
+                let _ = child.try_wait();
+                left
+            }
+            End::Inside(inside) => {
+                inside.kill();
+                Vec::new()
+            }
+        }
+    }
+
+    /// Asks it and all that it started to end.
+    pub fn terminate(&self) {
+        match &self.end {
+            End::Child(_, tree) => tree.terminate(),
+            End::Inside(inside) => inside.terminate(),
+        }
+    }
 }
 
 /// Only a namespace that a run has to itself tells its processes from others.
@@ -59,6 +124,17 @@ impl Context {
     ) -> Result<Output, RigError> {
         let secrets = environment::secrets(&self.settings, &self.spec, interrupted)?;
         let terminal = matches!(options.input, Input::Terminal);
+        let timeouts = &self.spec.resources.timeouts;
+        let limits = RunLimits {
+            timeout: options.timeout.or(timeouts.run),
+            no_output: if terminal { None } else { options.no_output.or(timeouts.no_output) },
+        };
+        if let Some(place) = self.container() {
+            let result = self.execute_inside(place, argv, options, limits, sink, interrupted, &secrets);
+            self.write_log(argv, &result, &secrets);
+            self.touch()?;
+            return result;
+        }
         let marker = format!("ENVHARNESS_RUN={}", envharness_store::random_suffix(16));
         let mut command = self.command(argv, options, &secrets, &marker)?;
         let plan = self.plan(&self.cwd(options))?;
@@ -75,11 +151,6 @@ impl Context {
                 ..ChildOptions::default()
             },
         );
-        let timeouts = &self.spec.resources.timeouts;
-        let limits = RunLimits {
-            timeout: options.timeout.or(timeouts.run),
-            no_output: if terminal { None } else { options.no_output.or(timeouts.no_output) },
-        };
         let result = process::run(&mut command, &marker, channel.as_ref(), options.input, limits, sink, interrupted, &mut |tree| {
             self.remember(tree)
         });
@@ -102,18 +173,26 @@ impl Context {
     /// [`RigError::Start`], [`RigError::Secret`].
     pub fn spawn(&self, argv: &[String], options: &ExecOptions<'_>) -> Result<Running, RigError> {
         let secrets = environment::secrets(&self.settings, &self.spec, &|| false)?;
+        if let Some(place) = self.container() {
+            return self.spawn_inside(place, argv, options, &secrets);
+        }
         let marker = format!("ENVHARNESS_RUN={}", envharness_store::random_suffix(16));
         let mut command = self.command(argv, options, &secrets, &marker)?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let plan = self.plan(&self.cwd(options))?;
         let channel = channel_for(plan.as_ref())?;
         configure(&mut command, &ChildOptions { plan, new_session: true, limits: self.process_limits(), ..ChildOptions::default() });
-        let child =
+        let mut child =
             command.spawn().map_err(|source| self.explain_start(RigError::Start { program: argv[0].clone(), source, hint: None }, argv))?;
         let namespace = channel.as_ref().and_then(NamespaceChannel::receive);
         let tree = Tree { marker, namespace };
         self.remember(&tree);
-        Ok(Running { child, tree })
+        let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let streams = match pipes {
+            (Some(stdin), Some(stdout), Some(stderr)) => Some((stdin.into(), stdout.into(), stderr.into())),
+            _ => None,
+        };
+        Ok(Running::new(streams, End::Child(child, tree)))
     }
 
     /// Starts a command that is spoken to over its standard input, with one pipe for all its output. It ends when the calling
@@ -122,6 +201,9 @@ impl Context {
     /// # Errors
     /// [`RigError::Start`], [`RigError::Secret`].
     pub fn launch(&self, argv: &[String], options: &ExecOptions<'_>, stdin: OwnedFd, output: OwnedFd) -> Result<Child, RigError> {
+        if self.container().is_some() {
+            return Err(RigError::NotAvailable("a worker over a socket in a container".into()));
+        }
         let start = |source| RigError::Start { program: argv.first().cloned().unwrap_or_default(), source, hint: None };
         let secrets = environment::secrets(&self.settings, &self.spec, &|| false)?;
         let marker = format!("ENVHARNESS_RUN={}", envharness_store::random_suffix(16));

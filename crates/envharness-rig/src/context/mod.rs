@@ -1,6 +1,7 @@
 //! A context: a leased place made from a prefix. `exec` runs commands in it, `place` says what they see.
 
 mod exec;
+mod inside;
 mod place;
 
 use std::collections::BTreeMap;
@@ -10,17 +11,20 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use envharness_sandbox::{Enforcer, Limit, Limits, Namespace, Tree};
-use envharness_spec::{Lock, Spec, TmpPolicy};
+use envharness_spec::{Lock, LockedPackage, LockedSource, Spec, TmpPolicy};
 use envharness_store::{ContextRow, FileLock, Home, Lease, Origin, PrefixUse, State, remove_tree};
 use serde::{Deserialize, Serialize};
 
 use crate::conda::Activation;
+use crate::container::ContainerPlace;
+use crate::deadline::Deadline;
 use crate::environment::{self, Place};
 use crate::error::{IoContext as _, RigError};
 use crate::event::{Event, Reporter};
 use crate::interpreter::Interpreter;
 use crate::rig::{Rig, Synced};
 use crate::settings::Settings;
+use crate::source_tree;
 use crate::uv::Uv;
 use crate::writable::{self, Writable};
 
@@ -64,17 +68,35 @@ pub(crate) struct Payload {
     /// What the activation scripts of conda packages set.
     #[serde(default)]
     pub activation: Activation,
+    /// The container that its processes run in.
+    #[serde(default)]
+    pub container: Option<ContainerPlace>,
+    /// The project's folder, which a container sees.
+    #[serde(default)]
+    pub project: Option<PathBuf>,
+    /// Sources that the environment uses where they lie.
+    #[serde(default)]
+    pub sources: Vec<PathBuf>,
 }
 
 impl Payload {
-    pub(crate) fn of(spec: &Spec, synced: &Synced) -> Self {
+    pub(crate) fn of(settings: &Settings, spec: &Spec, synced: &Synced) -> Self {
+        let container = synced.container.clone();
+        let base = spec.base.clone().unwrap_or_default();
+        let source = |package: &LockedPackage| match &package.source {
+            LockedSource::Path { path, editable: true, .. } => Some(source_tree::absolute(path, &base)),
+            _ => None,
+        };
         Self {
+            project: container.as_ref().and_then(|_| Context::project_of(settings, spec)),
+            sources: if container.is_some() { synced.lock.packages.iter().filter_map(source).collect() } else { Vec::new() },
+            container,
             spec: spec.canonical(),
             base: spec.base.clone(),
             prefix: synced.path.clone(),
             python: synced.python.clone(),
             site_packages: synced.site_packages.clone(),
-            interpreter: synced.interpreter.clone(),
+            interpreter: synced.inside.clone().unwrap_or_else(|| synced.interpreter.clone()),
             activation: synced.activation.clone(),
         }
     }
@@ -222,7 +244,9 @@ impl Context {
 
     /// How the context may change its environment, where it may.
     pub(super) fn writable(&self) -> Option<Writable> {
-        self.spec.writable.then(|| Writable::choose(self.view_refused()))
+        let chosen = || if self.container().is_some() { Writable::Copy } else { Writable::choose(self.view_refused()) };
+        // A container without packages of ours has its own root to write to.
+        (self.spec.writable && !self.payload.prefix.as_os_str().is_empty()).then(chosen)
     }
 
     /// The environment's folder: the shared prefix, or a writable context's own copy.
@@ -239,11 +263,11 @@ impl Context {
     ///
     /// # Errors
     /// [`RigError::Io`].
-    pub fn prepare(&self, reporter: &dyn Reporter) -> Result<(), RigError> {
+    pub(crate) fn prepare(&self, deadline: Deadline, reporter: &dyn Reporter) -> Result<(), RigError> {
         if self.writable() == Some(Writable::Copy) {
             writable::copy(&self.payload.prefix, &self.folder(), &self.pip_script()?, reporter)?;
         }
-        Ok(())
+        if self.reused { self.wake() } else { self.prepare_container(deadline, reporter) }
     }
 
     pub(super) fn pip_script(&self) -> Result<String, RigError> {
@@ -283,7 +307,15 @@ impl Context {
 
     /// The limits and who enforces each.
     pub fn limits(&self) -> Vec<Limit> {
-        self.process_limits().enforced()
+        let limits = self.process_limits();
+        let Some(place) = self.container() else { return limits.enforced() };
+        let enforcer = match place.cgroup.as_str() {
+            "cgroup1" => Enforcer::Cgroup1,
+            "cgroup2" => Enforcer::Cgroup2,
+            _ => Enforcer::Nothing,
+        };
+        let by_engine = |limit: Limit| Limit { enforcer: if limit.name == "disk" { Enforcer::Nothing } else { enforcer }, ..limit };
+        limits.enforced().into_iter().map(by_engine).collect()
     }
 
     pub(super) fn process_limits(&self) -> Limits {
@@ -303,25 +335,37 @@ impl Context {
     pub fn variables(&self) -> BTreeMap<String, String> {
         let python = self.python();
         let workdir = self.workdir();
+        let inherited = self.container().map(|place| {
+            let mut variables = place.variables();
+            // The image's own may belong to another user, or to a root that cannot be written to.
+            variables.insert("HOME".into(), "/tmp".into());
+            variables
+        });
+        // What the image itself brings is found by the image's own PATH.
+        let bin = if self.prefix().as_os_str().is_empty() { Path::new("") } else { python.parent().unwrap_or(Path::new("/")) };
         environment::of_process(
             &self.settings,
             &self.spec,
             &Place {
                 id: &self.id,
                 prefix: &self.prefix(),
-                bin: python.parent().unwrap_or(Path::new("/")),
+                bin,
                 workdir: &workdir,
                 guest: &self.guest,
                 home: self.home.root(),
-                own_tmp: self.spec.tmp == TmpPolicy::Private && !self.view_refused(),
+                own_tmp: self.spec.tmp == TmpPolicy::Private && (inherited.is_some() || !self.view_refused()),
                 is_conda: self.prefix().join("conda-meta").is_dir(),
                 activation: &self.payload.activation,
+                inherited: inherited.as_ref(),
             },
         )
     }
 
     /// Ends every process of the context; returns who could not be ended.
     pub fn kill_processes(&self) -> Vec<u32> {
+        if let Some(place) = self.container() {
+            self.end_processes_inside(place);
+        }
         let pinned = std::mem::take(&mut self.held().namespaces);
         let mut left = context_tree(&self.id).kill();
         for namespace in pinned {
@@ -338,8 +382,19 @@ impl Context {
     /// [`RigError::Io`].
     pub fn empty(&self) -> Result<(), RigError> {
         let folder = self.folder();
+        // What a container has mounted stays the same folder.
+        let mounted = self.container().is_some();
         for entry in fs::read_dir(&folder).on("list", &folder)?.flatten() {
-            remove_tree(&entry.path()).on("remove", &entry.path())?;
+            let path = entry.path();
+            let kept = mounted && (path == folder.join("tmp") || path == folder.join("container"));
+            if !kept {
+                remove_tree(&path).on("remove", &path)?;
+            } else if path.is_dir() && !path.is_symlink() {
+                for entry in fs::read_dir(&path).on("list", &path)?.flatten() {
+                    // A mount point of what lies below `/tmp` cannot go; it is empty here.
+                    let _ = remove_tree(&entry.path());
+                }
+            }
         }
         fs::create_dir(self.workdir()).on("create", &self.workdir())
     }
@@ -359,6 +414,11 @@ impl Context {
             self.kill_processes();
         }
         let idle = self.idle();
+        match (policy, self.container()) {
+            (ExitPolicy::Destroy, Some(place)) => place.engine()?.remove(&self.id, &envharness_engine::Patient)?,
+            (ExitPolicy::Suspend, Some(place)) => self.pause(place)?,
+            _ => {}
+        }
         match policy {
             ExitPolicy::Destroy => self.home.remove_context(lease)?,
             ExitPolicy::Keep => self.home.set_context(&self.id, State::Idle, Origin::Kept, idle, None)?,

@@ -21,7 +21,7 @@ impl Context {
     /// Whether `/tmp` is the context's own for a command in `cwd`. In the host's `/tmp` itself it cannot be: the current
     /// directory stays visible.
     pub(super) fn has_own_tmp(&self, cwd: &Path) -> bool {
-        self.spec.tmp == TmpPolicy::Private && cwd != Path::new("/tmp") && !self.view_refused()
+        self.spec.tmp == TmpPolicy::Private && (self.container().is_some() || cwd != Path::new("/tmp") && !self.view_refused())
     }
 
     /// Paths of the host that stay visible, also below `/tmp`.
@@ -44,7 +44,11 @@ impl Context {
     /// Whether an absolute path is in the context's own `/tmp`.
     pub(crate) fn is_own_tmp(&self, path: &Path) -> bool {
         let cwd = std::env::current_dir().unwrap_or_default();
-        path.starts_with("/tmp") && self.has_own_tmp(&cwd) && !self.kept(&cwd).iter().any(|kept| path.starts_with(kept))
+        let shared = |path: &Path| match self.container() {
+            Some(_) => self.is_shared(path),
+            None => self.kept(&cwd).iter().any(|kept| path.starts_with(kept)),
+        };
+        path.starts_with("/tmp") && self.has_own_tmp(&cwd) && !shared(path)
     }
 
     /// Where an absolute path of the context really lies on the host, if it is the context's own.
@@ -117,7 +121,7 @@ impl Context {
 }
 
 /// `/tmp` is open to everybody and sticky, as programs that drop privileges expect.
-fn make_tmp(path: &Path) -> Result<(), RigError> {
+pub(super) fn make_tmp(path: &Path) -> Result<(), RigError> {
     use std::os::unix::fs::PermissionsExt as _;
     if path.is_dir() {
         return Ok(());

@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use envharness_spec::{Backend, Lock, LockedPackage, LockedPython, LockedSource, Platform, Spec, SpecError, lock::Inputs};
+use envharness_spec::{Backend, Isolation, Lock, LockedPackage, LockedPython, LockedSource, Platform, Spec, SpecError, lock::Inputs};
 use envharness_store::Home;
 
 use crate::deadline::Deadline;
@@ -58,6 +58,9 @@ impl Resolver<'_> {
         refuse_unavailable(spec)?;
         let started = std::time::Instant::now();
         self.reporter.event(&Event::Resolving { name: spec.name.clone() });
+        if spec.is_container() {
+            return self.resolve_container(spec, platforms, old, upgrade);
+        }
         if spec.chosen_backend() == Backend::Conda {
             return self.resolve_conda(spec, platforms, old, upgrade, &crate::conda::reason(spec));
         }
@@ -176,6 +179,7 @@ impl Resolver<'_> {
             },
             platforms,
             inputs: Inputs::of(spec),
+            image: None,
             packages,
         };
         // Through the text form, so that a lock just made equals the same lock read back.
@@ -297,6 +301,8 @@ pub(crate) struct Work<'a> {
 pub(crate) struct Provided {
     /// The Python version.
     pub python: String,
+    /// uv's word for the platform, where it is not this machine's.
+    pub platform: Option<String>,
     /// Names on PyPI with their versions and the conda packages' names.
     pub packages: Vec<(String, String, String)>,
 }
@@ -309,7 +315,7 @@ impl Provided {
             package.pypi.clone().into_iter().map(move |pypi| (pypi, version.clone(), name.clone())).collect::<Vec<_>>()
         };
         let packages = packages.iter().flat_map(each).filter(|(_, version, _)| version.parse::<pep440_rs::Version>().is_ok());
-        Self { python: python.to_owned(), packages: packages.collect() }
+        Self { python: python.to_owned(), platform: None, packages: packages.collect() }
     }
 }
 
@@ -374,9 +380,9 @@ impl Work<'_> {
             args.extend(["--python-version".into(), provided.python.clone().into()]);
         }
         args.extend(uv.index_args(self.spec));
-        if *self.platform != Platform::current()
-            && let Some(name) = self.platform.uv_name()
-        {
+        let own = self.provided.and_then(|provided| provided.platform.as_deref());
+        let name = if *self.platform == Platform::current() { own } else { self.platform.uv_name() };
+        if let Some(name) = name {
             args.extend(["--python-platform".into(), name.into()]);
         }
         if let Some(date) = &self.spec.exclude_newer {
@@ -425,12 +431,24 @@ pub fn refuse_unavailable(spec: &Spec) -> Result<(), RigError> {
         let file = spec.file.as_ref().map_or_else(|| spec.name.clone(), |file| file.display().to_string());
         return Err(SpecError::new(&file, message).hint("use `backend: conda`, or leave `backend` away").into());
     }
-    let what = match spec.chosen_backend() {
-        Backend::Venv | Backend::Host if spec.image.is_some() => Some("the backend `docker`, which the spec's image needs,".to_owned()),
-        Backend::Venv | Backend::Host | Backend::Conda => None,
-        other => Some(format!("the backend `{other}`")),
-    };
-    let what = what.or_else(|| (spec.isolation != envharness_spec::Isolation::None).then(|| format!("the isolation `{}`", spec.isolation)));
+    let file = || spec.file.as_ref().map_or_else(|| spec.name.clone(), |file| file.display().to_string());
+    if !spec.is_container() {
+        let mut keys = spec.container.asked();
+        keys.extend([("image", spec.image.is_some()), ("dockerfile", spec.dockerfile.is_some())].iter().filter(|(_, set)| *set).map(|(key, _)| key));
+        if spec.isolation == Isolation::Container {
+            keys.push("isolation: container");
+        }
+        if let Some(key) = keys.first() {
+            let message = format!("`{key}` needs a container, and the backend is `{}`", spec.chosen_backend());
+            return Err(SpecError::new(&file(), message).hint("use `backend: docker` or `backend: podman`").into());
+        }
+    }
+    if spec.image.is_some() && spec.dockerfile.is_some() {
+        let message = "the spec has an image and a Dockerfile".to_owned();
+        return Err(SpecError::new(&file(), message).hint("keep one of `image` and `dockerfile`").into());
+    }
+    let confined = spec.is_container() && spec.isolation == Isolation::Container;
+    let what = (spec.isolation != Isolation::None && !confined).then(|| format!("the isolation `{}`", spec.isolation));
     let adopted = spec.writable && spec.chosen_backend() == Backend::Host;
     let what = what.or_else(|| adopted.then(|| "a writable copy of an adopted environment".to_owned()));
     what.map_or(Ok(()), |what| Err(RigError::NotAvailable(what)))

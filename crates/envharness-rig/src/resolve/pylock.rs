@@ -172,8 +172,9 @@ fn index_name(annotated: Option<&str>, artifacts: &[&Artifact], settings: &Setti
 /// As [`Resolver::resolve`], and when the index no longer has a locked file.
 pub fn export_pylock(resolver: &Resolver<'_>, spec: &Spec, lock: &Lock, platform: &Platform) -> Result<String, RigError> {
     // A conda lock's Python is inside of its prefix; uv is told its version.
-    let conda = lock.backend == Backend::Conda;
-    let provided = Provided { python: lock.python.version.clone(), packages: Vec::new() };
+    let conda = lock.backend == Backend::Conda || lock.image.is_some();
+    let libc = lock.image.as_ref().and_then(|image| crate::container::uv_platform(&image.libc));
+    let provided = Provided { python: lock.python.version.clone(), platform: libc, packages: Vec::new() };
     let interpreter = if conda {
         resolver.any_interpreter(&lock.python.minor())?
     } else {

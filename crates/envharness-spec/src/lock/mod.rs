@@ -28,8 +28,27 @@ pub struct Lock {
     pub platforms: Vec<Platform>,
     /// What the resolution was asked for, so that a stale lock can say what changed.
     pub inputs: Inputs,
+    /// The image of a container.
+    pub image: Option<LockedImage>,
     /// The packages, sorted by name.
     pub packages: Vec<LockedPackage>,
+}
+
+/// The image that a lock stands on.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct LockedImage {
+    /// Its name in the spec, or the one its build was given.
+    pub name: String,
+    /// What it is: the digest of its configuration, `sha256:...`.
+    pub id: String,
+    /// Its name with the digest of a registry, for who has to pull it.
+    pub pull: Option<String>,
+    /// Its C library, `glibc 2.36` or `musl 1.2`; empty when it has none that is known.
+    pub libc: String,
+    /// The path of its Python; empty when it has none, or when the packages bring their own.
+    pub python: String,
+    /// The digest of the folder it was built from.
+    pub context: Option<Digest>,
 }
 
 /// The Python of a lock.
@@ -136,6 +155,8 @@ impl Inputs {
         put("backend", if spec.backend == Backend::Auto { vec![] } else { vec![spec.backend.to_string()] });
         put("pip", spec.pip.iter().map(ToString::to_string).collect());
         put("constraints", spec.constraints.iter().map(ToString::to_string).collect());
+        put("image", spec.image.iter().cloned().collect());
+        put("dockerfile", spec.dockerfile.iter().cloned().collect());
         put("conda", spec.conda.clone());
         put("channels", spec.channels.clone());
         put("virtual_packages", spec.virtual_packages.iter().map(|(name, version)| format!("{name}={version}")).collect());
@@ -355,6 +376,7 @@ mod tests {
             python: LockedPython { version: "3.11.7".into(), implementation: "cpython".into(), reason: "asked for".into() },
             platforms: vec![platform.clone()],
             inputs: Inputs { digest: Some(Digest::of("inputs")), lists: BTreeMap::new() },
+            image: None,
             packages: vec![package],
         };
         let again = Lock::parse(&lock.to_string()).expect("its own text");

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use serde::Deserialize;
 
-use super::{CondaSource, Inputs, LOCK_VERSION, Lock, LockError, LockedFile, LockedPackage, LockedPython, LockedSource, Platform};
+use super::{CondaSource, Inputs, LOCK_VERSION, Lock, LockError, LockedFile, LockedImage, LockedPackage, LockedPython, LockedSource, Platform};
 use crate::digest::Digest;
 use crate::spec::Backend;
 
@@ -24,6 +24,7 @@ struct Document {
     platforms: Vec<String>,
     python: Python,
     inputs: RawInputs,
+    image: Option<Image>,
     #[serde(default)]
     package: Vec<Package>,
 }
@@ -34,6 +35,19 @@ struct Python {
     version: String,
     implementation: String,
     reason: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Image {
+    name: String,
+    id: String,
+    pull: Option<String>,
+    #[serde(default)]
+    libc: String,
+    #[serde(default)]
+    python: String,
+    context: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -111,8 +125,15 @@ pub(super) fn parse(text: &str) -> Result<Lock, LockError> {
         },
         platforms,
         inputs: Inputs { digest: Some(digest(&document.inputs.digest)?), lists: document.inputs.lists },
+        image: document.image.map(image).transpose()?,
         packages,
     })
+}
+
+fn image(raw: Image) -> Result<LockedImage, LockError> {
+    let Image { name, id, pull, libc, python, context } = raw;
+    digest(&id)?;
+    Ok(LockedImage { name, id, pull, libc, python, context: context.as_deref().map(digest).transpose()? })
 }
 
 fn invalid(message: String) -> LockError {
@@ -213,6 +234,18 @@ pub(super) fn print(lock: &Lock) -> String {
     line(format!("digest = {}", quote(&digest.to_string())));
     for (key, values) in &lock.inputs.lists {
         line(format!("{key} = {}", tall(values)));
+    }
+    if let Some(image) = &lock.image {
+        line("\n[image]".into());
+        line(format!("name = {}", quote(&image.name)));
+        line(format!("id = {}", quote(&image.id)));
+        let context = image.context.as_ref().map(Digest::to_string);
+        let optional = [("pull", image.pull.as_ref()), ("libc", Some(&image.libc)), ("python", Some(&image.python)), ("context", context.as_ref())];
+        for (key, value) in optional {
+            if let Some(value) = value.filter(|value| !value.is_empty()) {
+                line(format!("{key} = {}", quote(value)));
+            }
+        }
     }
     let mut packages = lock.packages.clone();
     sort(&mut packages);

@@ -1,0 +1,181 @@
+//! Commands in a container that runs.
+
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use bollard::container::LogOutput;
+use bollard::exec::{ResizeExecOptions, StartExecOptions, StartExecResults};
+use bollard::models::ExecConfig;
+use futures_util::{Stream, StreamExt as _};
+use tokio::io::{AsyncWrite, AsyncWriteExt as _};
+
+use crate::engine::{Call, Engine, Patient};
+use crate::error::EngineError;
+use crate::streams::Feed;
+
+/// How often a running command's caller is asked whether it goes on.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Gets the id of a process once it has begun.
+pub type Begun = Box<dyn Fn(u32) + Send>;
+
+/// A command.
+#[derive(Default)]
+pub struct ExecSpec {
+    /// The program and its words.
+    pub argv: Vec<String>,
+    /// Variables beside the container's, `NAME=VALUE`.
+    pub env: Vec<String>,
+    /// The folder.
+    pub cwd: String,
+    /// `uid:gid`; empty for the container's.
+    pub user: String,
+    /// Whether it has a terminal.
+    pub terminal: bool,
+    /// Gets its process id on the engine's machine.
+    pub pid: Option<Begun>,
+}
+
+/// What a command reads.
+#[derive(Debug)]
+pub enum Stdin {
+    /// Nothing.
+    Closed,
+    /// These bytes.
+    Bytes(Vec<u8>),
+    /// What comes out of a descriptor.
+    From(OwnedFd),
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// By itself, with this exit code.
+    Code(i32),
+    /// Its caller stopped listening; it may run on.
+    Left,
+}
+
+type Output = std::pin::Pin<Box<dyn Stream<Item = Result<LogOutput, bollard::errors::Error>> + Send>>;
+type Input = std::pin::Pin<Box<dyn AsyncWrite + Send>>;
+
+impl Engine {
+    /// Runs a command. `sink` gets its output, with whether it is an error's; `go_on` is asked all the while and ends the
+    /// listening when it says no; `size` tells columns and rows of a terminal.
+    ///
+    /// # Errors
+    /// [`EngineError`]; a cut connection is one, not an end.
+    pub fn exec(
+        &self,
+        container: &str,
+        spec: &ExecSpec,
+        stdin: Stdin,
+        sink: &mut dyn FnMut(bool, &[u8]),
+        go_on: &mut dyn FnMut() -> bool,
+        size: &dyn Fn() -> Option<(u16, u16)>,
+    ) -> Result<Ended, EngineError> {
+        let action = format!("run `{}` in `{container}`", spec.argv.first().map_or("", String::as_str));
+        let config = ExecConfig {
+            attach_stdin: Some(!matches!(stdin, Stdin::Closed)),
+            attach_stdout: Some(true),
+            attach_stderr: Some(true),
+            tty: Some(spec.terminal),
+            env: Some(spec.env.clone()),
+            cmd: Some(spec.argv.clone()),
+            working_dir: Some(spec.cwd.clone()).filter(|cwd| !cwd.is_empty()),
+            user: Some(spec.user.clone()).filter(|user| !user.is_empty()),
+            ..ExecConfig::default()
+        };
+        let missing = |error: EngineError| match error {
+            error if error.is_missing() => EngineError::NoContainer { name: container.to_owned() },
+            other => other,
+        };
+        let started = self.wait(&action, &Patient, async {
+            let exec = self.client().create_exec(container, config).await?;
+            let options = StartExecOptions { detach: false, tty: spec.terminal, output_capacity: Some(1 << 16) };
+            Ok((exec.id.clone(), self.client().start_exec(&exec.id, Some(options)).await?))
+        });
+        let (id, attached) = started.map_err(missing)?;
+        let StartExecResults::Attached { output, input } = attached else {
+            let reason = "it did not attach".to_owned();
+            return Err(EngineError::Cut { kind: self.kind(), action, reason });
+        };
+        if let Some(begun) = &spec.pid {
+            let told = self.wait(&action, &Patient, self.client().inspect_exec(&id))?;
+            begun(told.pid.and_then(|pid| u32::try_from(pid).ok()).unwrap_or(0));
+        }
+        let listened = self.wait_for(&action, &Forever, self.listen(&action, &id, output, input, stdin, sink, go_on, size))?;
+        if !listened {
+            return Ok(Ended::Left);
+        }
+        let told = self.wait(&action, &Patient, self.client().inspect_exec(&id)).map_err(missing)?;
+        if told.running.unwrap_or(false) {
+            let reason = "its output ended before the command did".to_owned();
+            return Err(EngineError::Cut { kind: self.kind(), action, reason });
+        }
+        Ok(Ended::Code(told.exit_code.and_then(|code| i32::try_from(code).ok()).unwrap_or(-1)))
+    }
+
+    /// Whether it was listened to the end.
+    #[expect(clippy::too_many_arguments, reason = "both directions of a conversation, and who may end it")]
+    async fn listen(
+        &self,
+        action: &str,
+        id: &str,
+        mut output: Output,
+        mut input: Input,
+        stdin: Stdin,
+        sink: &mut dyn FnMut(bool, &[u8]),
+        go_on: &mut dyn FnMut() -> bool,
+        size: &dyn Fn() -> Option<(u16, u16)>,
+    ) -> Result<bool, EngineError> {
+        let feed = async {
+            match stdin {
+                Stdin::Closed => return,
+                // A command that reads nothing must not stop the rest.
+                Stdin::Bytes(bytes) => drop(input.write_all(&bytes).await),
+                Stdin::From(source) => {
+                    let mut feed = Feed::of(source);
+                    while let Some(piece) = feed.next().await {
+                        if input.write_all(&piece).await.is_err() || input.flush().await.is_err() {
+                            break;
+                        }
+                    }
+                }
+            }
+            let _ = input.shutdown().await;
+        };
+        tokio::pin!(feed);
+        let (mut fed, mut shown) = (false, None);
+        let mut look = tokio::time::interval(LOOK);
+        loop {
+            tokio::select! {
+                piece = output.next() => match piece {
+                    None => return Ok(true),
+                    Some(Ok(LogOutput::StdErr { message })) => sink(true, &message),
+                    Some(Ok(piece)) => sink(false, &piece.into_bytes()),
+                    Some(Err(error)) => return Err(self.error(action, error)),
+                },
+                () = &mut feed, if !fed => fed = true,
+                _ = look.tick() => {
+                    if !go_on() {
+                        return Ok(false);
+                    }
+                    if let Some((width, height)) = size().filter(|now| shown != Some(*now)) {
+                        shown = Some((width, height));
+                        let _ = self.client().resize_exec(id, ResizeExecOptions { height, width }).await;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A command takes as long as it takes; its caller says when it is enough.
+struct Forever;
+
+impl Call for Forever {
+    fn left(&self) -> Option<Duration> {
+        None
+    }
+}

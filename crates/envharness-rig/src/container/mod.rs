@@ -1,0 +1,136 @@
+//! Containers as places for contexts: finding the engine, the image of a lock, and what a container is made of.
+
+mod build;
+mod files;
+mod image;
+mod janitor;
+mod place;
+mod resolve;
+mod sync;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use envharness_engine::{Address, Call, Engine, Facts, Kind};
+use envharness_spec::{Backend, Digest, Spec};
+use envharness_store::{Home, write_atomic};
+use serde::{Deserialize, Serialize};
+
+use crate::deadline::Deadline;
+use crate::error::{IoContext as _, RigError};
+use crate::event::Reporter;
+use crate::settings::Settings;
+
+pub(crate) use build::changed_context;
+pub(crate) use files::{download_inside, host_of, upload_inside};
+pub(crate) use image::{ImagePython, uv_platform};
+pub(crate) use janitor::{remove_container, remove_strays};
+pub(crate) use place::{ContainerPlace, Sight};
+
+/// Waits for an engine as long as a create may take and its caller wants it.
+pub(crate) struct Waiting<'a> {
+    pub deadline: Deadline,
+    pub reporter: &'a dyn Reporter,
+    /// The longest single answer.
+    pub most: Duration,
+}
+
+impl Call for Waiting<'_> {
+    fn interrupted(&self) -> bool {
+        self.reporter.interrupted()
+    }
+
+    fn left(&self) -> Option<Duration> {
+        Some(self.deadline.left().map_or(self.most, |left| left.min(self.most)))
+    }
+}
+
+impl<'a> Waiting<'a> {
+    /// For answers that cost an engine little.
+    pub(crate) fn short(settings: &Settings, deadline: Deadline, reporter: &'a dyn Reporter) -> Self {
+        Self { deadline, reporter, most: settings.duration("timeouts.engine").unwrap_or(Duration::from_secs(120)) }
+    }
+
+    /// For pulls and builds.
+    pub(crate) fn long(settings: &Settings, deadline: Deadline, reporter: &'a dyn Reporter) -> Self {
+        Self { deadline, reporter, most: settings.duration("timeouts.pull").unwrap_or(Duration::from_secs(3600)) }
+    }
+}
+
+/// The engine of a spec's backend.
+pub(crate) fn kind_of(spec: &Spec) -> Kind {
+    if spec.chosen_backend() == Backend::Podman { Kind::Podman } else { Kind::Docker }
+}
+
+/// Finds the engine of a backend and keeps its address with the store, so that a janitor knows where to look.
+pub(crate) fn connect(settings: &Settings, home: &Home, kind: Kind) -> Result<Engine, RigError> {
+    let user = rustix::process::geteuid().as_raw();
+    let address = envharness_engine::find(kind, settings.text(&format!("{kind}_host")), settings.variables(), user)?;
+    remember(home, &address)?;
+    Ok(Engine::new(address)?)
+}
+
+/// The engine at an address that a context was made at.
+pub(crate) fn reconnect(kind: &str, url: &str) -> Result<Engine, RigError> {
+    let kind = Kind::parse(kind).unwrap_or(Kind::Docker);
+    Ok(Engine::new(Address { kind, url: url.to_owned(), reason: "the context was made there".into() })?)
+}
+
+/// Whose store it is, on everything that an engine keeps for it.
+pub(crate) fn home_label(home: &Home) -> String {
+    let machine = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
+    Digest::of(format!("{}\n{}", machine.trim(), home.root().display())).hex()[..24].to_owned()
+}
+
+fn engines(home: &Home) -> PathBuf {
+    home.root().join("engines")
+}
+
+fn remember(home: &Home, address: &Address) -> Result<(), RigError> {
+    let path = engines(home).join(&Digest::of(&address.url).hex()[..16]);
+    if !path.exists() {
+        std::fs::create_dir_all(engines(home)).on("create", &engines(home))?;
+        write_atomic(&path, format!("{}\n{}\n", address.kind, address.url).as_bytes())?;
+    }
+    Ok(())
+}
+
+/// Every engine that contexts of the store were made at.
+pub(crate) fn remembered(home: &Home) -> Vec<(Kind, String)> {
+    let entries = std::fs::read_dir(engines(home)).into_iter().flatten().flatten();
+    let texts = entries.filter_map(|entry| std::fs::read_to_string(entry.path()).ok());
+    texts.filter_map(|text| text.split_once('\n').and_then(|(kind, url)| Some((Kind::parse(kind)?, url.trim().to_owned())))).collect()
+}
+
+/// What is kept of an engine's answer while its socket is the same.
+#[derive(Serialize, Deserialize)]
+struct KnownFacts {
+    version: String,
+    rootless: bool,
+    userns: bool,
+    selinux: bool,
+    cgroup: String,
+    runtimes: Vec<String>,
+}
+
+/// What the engine is, asked once for each start of it.
+pub(crate) fn facts(home: &Home, engine: &Engine, call: &dyn Call) -> Result<Facts, RigError> {
+    use std::os::unix::fs::MetadataExt as _;
+    let socket = engine.address().socket();
+    let stamp = socket.as_deref().and_then(|path| std::fs::metadata(path).ok()).map(|m| format!("1 {} {}.{}", m.ino(), m.ctime(), m.ctime_nsec()));
+    let key = Path::new("engine").join(engine.address().url.trim_start_matches("unix://").trim_start_matches('/'));
+    if let Some(stamp) = &stamp
+        && let Some(text) = home.known_interpreter(&key, stamp)?
+        && let Ok(known) = serde_json::from_str::<KnownFacts>(&text)
+    {
+        let KnownFacts { version, rootless, userns, selinux, cgroup, runtimes } = known;
+        return Ok(Facts { version, rootless, userns, selinux, cgroup, runtimes });
+    }
+    let Facts { version, rootless, userns, selinux, cgroup, runtimes } = engine.facts(call)?;
+    let known = KnownFacts { version, rootless, userns, selinux, cgroup, runtimes };
+    if let Some(stamp) = &stamp {
+        home.remember_interpreter(&key, stamp, &serde_json::to_string(&known).unwrap_or_default())?;
+    }
+    let KnownFacts { version, rootless, userns, selinux, cgroup, runtimes } = known;
+    Ok(Facts { version, rootless, userns, selinux, cgroup, runtimes })
+}

@@ -1,0 +1,510 @@
+//! A context in a container: its start, its commands, its end.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use envharness_engine::{Call, Ended, EngineError, ExecSpec, Patient, Stdin};
+use envharness_spec::{Access, TmpPolicy};
+
+use super::exec::End;
+use super::{Context, ExecOptions, PROCESS_OF, Running};
+use crate::container::{ContainerPlace, Sight, Waiting, home_label};
+use crate::deadline::Deadline;
+use crate::error::{IoContext as _, RigError};
+use crate::event::{Event, Quiet, Reporter};
+use crate::process::{Input, Output, Record, RunLimits, Sink, Stream};
+use crate::terminal::Raw;
+
+/// Ends every process that started with a variable of a value, and says how many are left; `$1` is `NAME=VALUE`.
+const END: &str = r#"
+sweep() { for place in /proc/[0-9]*; do
+    tr '\000' '\n' <"$place/environ" 2>/dev/null | grep -qxF -- "$1" && "$2" "${place#/proc/}" 2>/dev/null; done; }
+end() { kill "$signal" "$1"; }
+count() { case "$(cut -d' ' -f3 "/proc/$1/stat" 2>/dev/null)" in Z|'') ;; *) left=$((left + 1)) ;; esac; }
+signal="$2"
+command -v tr >/dev/null && command -v grep >/dev/null || exit 90
+left=0
+sweep "$1" end; sweep "$1" end; sweep "$1" count
+exit $((left > 80 ? 80 : left))
+"#;
+
+/// Why listening to a command ended before the command did.
+enum Stop {
+    Time(Duration),
+    Silence(Duration),
+    Asked,
+}
+
+impl Context {
+    /// Where its container is; `None` for a context of this machine's own processes.
+    pub(crate) fn container(&self) -> Option<&ContainerPlace> {
+        self.payload.container.as_ref()
+    }
+
+    /// The engine of its container, `docker` or `podman`.
+    pub fn engine(&self) -> Option<&str> {
+        self.container().map(|place| place.kind.as_str())
+    }
+
+    /// What its container uses now: bytes of memory, seconds of processor time, processes.
+    ///
+    /// # Errors
+    /// [`RigError::Engine`].
+    pub fn usage(&self) -> Result<Option<(u64, f64, u64)>, RigError> {
+        let Some(place) = self.container() else { return Ok(None) };
+        let usage = place.engine()?.usage(&self.id, &Patient)?;
+        Ok(Some((usage.memory, usage.cpu_seconds, usage.pids)))
+    }
+
+    /// Folders of the machine that the container sees at their own paths.
+    fn visible(&self) -> Vec<PathBuf> {
+        let mut out = vec![self.folder()];
+        out.extend(self.payload.project.clone());
+        out.extend(self.spec.container.mounts.keys().map(PathBuf::from));
+        out.extend(self.own_folders());
+        out
+    }
+
+    /// Whether a path is one that the container shares with this machine.
+    pub(crate) fn is_shared(&self, path: &Path) -> bool {
+        let mounts = &self.spec.container.mounts;
+        self.visible().iter().any(|folder| path.starts_with(folder) && !mounts.contains_key(&folder.display().to_string()))
+    }
+
+    fn sight<'a>(&'a self, label: &'a str, project: &'a Path) -> Result<Sight<'a>, RigError> {
+        let root = self.folder().join("root");
+        let own = self.own_folders().into_iter().map(|path| (path.clone(), root.join(path.strip_prefix("/").unwrap_or(&path))));
+        let mut readable = vec![self.guest.clone()];
+        let mut writable = vec![self.folder()];
+        if self.payload.prefix.starts_with(self.home.prefixes()) {
+            readable.push(self.payload.prefix.clone());
+        }
+        if self.spec.writable {
+            let uv = crate::uv::Uv::find(&self.settings, &self.home)?;
+            readable.push(uv.program().to_owned());
+            fs::create_dir_all(self.home.cache()).on("create", self.home.cache())?;
+            writable.push(self.home.cache().to_owned());
+        }
+        // Sources that the environment uses where they lie.
+        readable.extend(self.payload.sources.iter().cloned());
+        Ok(Sight {
+            id: &self.id,
+            home_label: label,
+            folder: self.folder(),
+            own: own.collect(),
+            readable,
+            writable,
+            project,
+            own_tmp: self.spec.tmp == TmpPolicy::Private,
+        })
+    }
+
+    /// Makes and starts the container; one that is there is started.
+    pub(crate) fn start_container(&self, place: &ContainerPlace, call: &dyn Call) -> Result<(), RigError> {
+        let tmp = self.folder().join("tmp");
+        super::place::make_tmp(&tmp)?;
+        let label = home_label(&self.home);
+        let none = PathBuf::new();
+        let project = self.payload.project.as_ref().unwrap_or(&none);
+        let mut spec = place.container(&self.spec, &self.sight(&label, project)?);
+        spec.mounts.retain(|mount| !mount.target.is_empty());
+        let own = self.own_folders();
+        place.engine()?.start(&spec, call)?;
+        let seen: Vec<String> = own.iter().map(|path| path.display().to_string()).collect();
+        envharness_store::write_atomic(&self.seen_path(), seen.join("\n").as_bytes())?;
+        Ok(())
+    }
+
+    fn seen_path(&self) -> PathBuf {
+        self.folder().join("container")
+    }
+
+    /// Makes the container anew when an upload gave the context a folder that it does not have yet.
+    fn refresh(&self, place: &ContainerPlace) -> Result<(), RigError> {
+        let seen = fs::read_to_string(self.seen_path()).unwrap_or_default();
+        let own: Vec<String> = self.own_folders().iter().map(|path| path.display().to_string()).collect();
+        if seen == own.join("\n") {
+            return Ok(());
+        }
+        if !super::context_tree(&self.id).members().is_empty() {
+            let reason = format!("has commands that run, and cannot be given {} before they end", own.join(", "));
+            let hint = Some("upload before they start, or to a relative path".to_owned());
+            return Err(RigError::Context { id: self.id.clone(), reason, hint });
+        }
+        place.engine()?.remove(&self.id, &Patient)?;
+        self.start_container(place, &Patient)
+    }
+
+    /// Lets a paused container go on, and starts one that an engine's restart ended.
+    pub(crate) fn revive(&self, place: &ContainerPlace) -> Result<(), RigError> {
+        let engine = place.engine()?;
+        match engine.container(&self.id, &Patient)? {
+            Some(_) => Ok(engine.resume(&self.id, &Patient)?),
+            None if self.spec.writable => Err(EngineError::NoContainer { name: self.id.clone() }.into()),
+            // Its root holds nothing of its own.
+            None => self.start_container(place, &Patient),
+        }
+    }
+
+    /// What a process inside begins with.
+    fn exec_spec(
+        &self,
+        place: &ContainerPlace,
+        argv: &[String],
+        options: &ExecOptions<'_>,
+        secrets: &BTreeMap<String, String>,
+        marker: &str,
+    ) -> Result<ExecSpec, RigError> {
+        let refused = |reason: String| Err(RigError::Context { id: self.id.clone(), reason, hint: None });
+        if argv.is_empty() {
+            return refused("was given an empty command".into());
+        }
+        if let Some(bad) = argv.iter().find(|arg| arg.contains('\0')) {
+            return refused(format!("was given an argument with a NUL byte: {bad:?}"));
+        }
+        let mut variables = self.variables();
+        variables.extend(secrets.iter().chain(&options.env).map(|(name, value)| (name.clone(), value.clone())));
+        variables.insert(PROCESS_OF.into(), self.id.clone());
+        if let Some((name, value)) = marker.split_once('=') {
+            variables.insert(name.into(), value.into());
+        }
+        let env = variables.into_iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let terminal = matches!(options.input, Input::Terminal);
+        let cwd = self.cwd_inside(options).display().to_string();
+        Ok(ExecSpec { argv: argv.to_vec(), env, cwd, user: place.user.clone(), terminal, pid: None })
+    }
+
+    /// The caller's directory where the container sees it, else the context's own.
+    fn cwd_inside(&self, options: &ExecOptions<'_>) -> PathBuf {
+        let current = std::env::current_dir().unwrap_or_else(|_| self.workdir());
+        let wanted = options.cwd.as_ref().map(|cwd| current.join(cwd));
+        let visible = self.visible().iter().any(|folder| current.starts_with(folder));
+        wanted.unwrap_or(if visible { current } else { self.workdir() })
+    }
+
+    /// Runs a command in the container; see [`Context::execute`].
+    pub(super) fn execute_inside(
+        &self,
+        place: &ContainerPlace,
+        argv: &[String],
+        options: &ExecOptions<'_>,
+        limits: RunLimits,
+        sink: Sink<'_>,
+        interrupted: &dyn Fn() -> bool,
+        secrets: &BTreeMap<String, String>,
+    ) -> Result<Output, RigError> {
+        self.refresh(place)?;
+        let marker = format!("ENVHARNESS_RUN={}", envharness_store::random_suffix(16));
+        let spec = self.exec_spec(place, argv, options, secrets, &marker)?;
+        let first = self.listen(place, &spec, options, limits, sink, interrupted, &marker);
+        match first {
+            // Nothing of it ran: the container was paused, or ended with its engine.
+            Err(RigError::Engine(error)) if is_asleep(&error) => {
+                self.revive(place)?;
+                self.listen(place, &spec, options, limits, sink, interrupted, &marker)
+            }
+            other => other,
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "each is another side of a run: what, input, limits, output, end")]
+    fn listen(
+        &self,
+        place: &ContainerPlace,
+        spec: &ExecSpec,
+        options: &ExecOptions<'_>,
+        limits: RunLimits,
+        sink: Sink<'_>,
+        interrupted: &dyn Fn() -> bool,
+        marker: &str,
+    ) -> Result<Output, RigError> {
+        let program = spec.argv[0].clone();
+        let started = Instant::now();
+        let record = std::cell::RefCell::new((Record::default(), started));
+        let stop = std::cell::RefCell::new(None);
+        let raw = if spec.terminal { Raw::enter() } else { None };
+        let size = || raw.as_ref().and_then(Raw::size);
+        let mut heard = |is_error: bool, bytes: &[u8]| {
+            let stream = if is_error { Stream::Err } else { Stream::Out };
+            if spec.terminal {
+                crate::terminal::show(bytes);
+                return;
+            }
+            let mut record = record.borrow_mut();
+            record.0.push(stream, bytes);
+            record.1 = Instant::now();
+            drop(record);
+            sink(stream, bytes);
+        };
+        let mut go_on = || {
+            let last = record.borrow().1;
+            let reason = match (limits.timeout, limits.no_output) {
+                _ if interrupted() => Some(Stop::Asked),
+                (Some(limit), _) if started.elapsed() >= limit => Some(Stop::Time(limit)),
+                (_, Some(limit)) if last.elapsed() >= limit => Some(Stop::Silence(limit)),
+                _ => None,
+            };
+            let go_on = reason.is_none();
+            *stop.borrow_mut() = reason;
+            go_on
+        };
+        let ended = place.engine()?.exec(&self.id, spec, stdin_of(options.input)?, &mut heard, &mut go_on, &size);
+        drop(raw);
+        let record = record.into_inner().0;
+        match ended {
+            Ok(Ended::Code(code)) => {
+                if let Some(error) = not_started(code, &program, &record.printed()) {
+                    return Err(error);
+                }
+                Ok(record.finish(code, started.elapsed(), None))
+            }
+            Ok(Ended::Left) => {
+                self.end_marked(place, marker)?;
+                let output = record.printed();
+                Err(match stop.into_inner() {
+                    Some(Stop::Time(limit)) => RigError::Timeout { action: format!("`{program}`"), limit, output },
+                    Some(Stop::Silence(limit)) => RigError::Timeout { action: format!("`{program}` printed nothing and"), limit, output },
+                    Some(Stop::Asked) | None => RigError::Interrupted,
+                })
+            }
+            Err(error) => {
+                if !is_asleep(&error) {
+                    // Whatever was heard last, nothing of the command may run on.
+                    let _ = self.end_marked(place, marker);
+                }
+                Err(of_exec(error, &program))
+            }
+        }
+    }
+
+    /// Ends every process that carries a mark: from outside where this user may, else from inside, else with the container.
+    fn end_marked(&self, place: &ContainerPlace, marker: &str) -> Result<(), RigError> {
+        envharness_sandbox::Tree { marker: marker.to_owned(), namespace: None }.kill();
+        if end_all(place, &self.id, marker, "-9") {
+            return Ok(());
+        }
+        place.engine()?.remove(&self.id, &Patient)?;
+        if self.spec.writable { Ok(()) } else { self.start_container(place, &Patient) }
+    }
+
+    /// Ends what commands left running.
+    pub(super) fn end_processes_inside(&self, place: &ContainerPlace) {
+        let user = rustix::process::geteuid();
+        let seen_from_here = (user.is_root() || place.user == "0:0") && self.spec.container.runtime.is_none();
+        if seen_from_here && place.engine().is_ok_and(|engine| engine.address().socket().is_some()) {
+            return;
+        }
+        let marker = format!("{PROCESS_OF}={}", self.id);
+        if let Err(error) = self.end_marked(place, &marker) {
+            tracing::warn!(%error, id = self.id, "what runs in the container was not ended");
+        }
+    }
+
+    /// Makes the container of a context that was just made.
+    pub(crate) fn prepare_container(&self, deadline: Deadline, reporter: &dyn Reporter) -> Result<(), RigError> {
+        let Some(place) = self.container() else { return Ok(()) };
+        if self.spec.container.project != Access::None && self.payload.project.is_none() && !self.reused {
+            let message = format!("`{}` is too much to mount, and the container does not see it", self.settings.project.display());
+            let hint = Some("work in a folder of its own, name what is needed under `mounts`, or set `mounts: {project: none}`".to_owned());
+            reporter.event(&Event::Warning { message, hint });
+        }
+        reporter.event(&Event::Imaging { what: format!("Starting {}", self.id) });
+        self.start_container(place, &Waiting::short(&self.settings, deadline, reporter))
+    }
+
+    /// Makes sure that the container of a context that was taken again runs.
+    pub(crate) fn wake(&self) -> Result<(), RigError> {
+        let Some(place) = self.container() else { return Ok(()) };
+        self.refresh(place)?;
+        self.revive(place)
+    }
+
+    /// Stops the container's processes as they are.
+    pub(super) fn pause(&self, place: &ContainerPlace) -> Result<(), RigError> {
+        Ok(place.engine()?.pause(&self.id, &Waiting::short(&self.settings, Deadline::new(None), &Quiet))?)
+    }
+
+    /// The project's folder as the container will see it.
+    pub(crate) fn project_of(settings: &crate::settings::Settings, spec: &envharness_spec::Spec) -> Option<PathBuf> {
+        let project = settings.project.canonicalize().unwrap_or_else(|_| settings.project.clone());
+        let home = PathBuf::from(settings.variable("HOME").unwrap_or("/"));
+        let whole = project.parent().is_none() || home.starts_with(&project);
+        (spec.container.project != Access::None && !whole).then_some(project)
+    }
+}
+
+/// A process in a container, listened to by a thread.
+pub(super) struct Inside {
+    shared: Arc<Shared>,
+    place: ContainerPlace,
+    container: String,
+    marker: String,
+}
+
+#[derive(Default)]
+struct Shared {
+    pid: AtomicU32,
+    ended: Mutex<Option<Result<i32, RigError>>>,
+}
+
+impl Inside {
+    pub(super) fn id(&self) -> u32 {
+        self.shared.pid.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn poll(&self) -> Result<Option<i32>, RigError> {
+        let mut ended = self.shared.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        match ended.take() {
+            None => Ok(None),
+            Some(Ok(code)) => {
+                *ended = Some(Ok(code));
+                Ok(Some(code))
+            }
+            Some(Err(error)) => {
+                *ended = Some(Ok(-1));
+                Err(error)
+            }
+        }
+    }
+
+    pub(super) fn kill(&self) {
+        end_all(&self.place, &self.container, &self.marker, "-9");
+    }
+
+    pub(super) fn terminate(&self) {
+        end_all(&self.place, &self.container, &self.marker, "-15");
+    }
+}
+
+/// Sends a signal to every process that carries a mark; says whether none of them is left.
+fn end_all(place: &ContainerPlace, container: &str, marker: &str, signal: &str) -> bool {
+    let argv = ["/bin/sh", "-c", END, "sh", marker, signal].map(str::to_owned).into();
+    let spec = ExecSpec { argv, user: place.user.clone(), ..ExecSpec::default() };
+    let since = Instant::now();
+    let mut go_on = || since.elapsed() < Duration::from_secs(20);
+    let ended = place.engine().and_then(|engine| Ok(engine.exec(container, &spec, Stdin::Closed, &mut |_, _| {}, &mut go_on, &|| None)?));
+    ended.is_ok_and(|ended| ended == Ended::Code(0))
+}
+
+impl Context {
+    /// Starts a command in the container; see [`Context::spawn`].
+    pub(super) fn spawn_inside(
+        &self,
+        place: &ContainerPlace,
+        argv: &[String],
+        options: &ExecOptions<'_>,
+        secrets: &BTreeMap<String, String>,
+    ) -> Result<Running, RigError> {
+        self.refresh(place)?;
+        let marker = format!("ENVHARNESS_RUN={}", envharness_store::random_suffix(16));
+        let spec = self.exec_spec(place, argv, options, secrets, &marker)?;
+        let pipe = || std::io::pipe().on("make a pipe to", Path::new(&argv[0]));
+        let (stdin, stdout, stderr) = (pipe()?, pipe()?, pipe()?);
+        let shared = Arc::new(Shared::default());
+        let inside = Inside { shared: Arc::clone(&shared), place: place.clone(), container: self.id.clone(), marker };
+        let (engine, container, input) = (place.engine()?, self.id.clone(), Stdin::From(stdin.0.into()));
+        let (mut out, mut err) = (stdout.1, stderr.1);
+        let told = Arc::clone(&shared);
+        let (started, wait) = std::sync::mpsc::channel();
+        let program = argv[0].clone();
+        let begun = move |pid| {
+            told.pid.store(pid, Ordering::Relaxed);
+            let _ = started.send(());
+        };
+        std::thread::spawn(move || {
+            let spec = ExecSpec { pid: Some(Box::new(begun)), ..spec };
+            let mut heard = |is_error: bool, bytes: &[u8]| {
+                use std::io::Write as _;
+                // A caller that reads no more is no reason to end the command.
+                let _ = if is_error { &mut err } else { &mut out }.write_all(bytes);
+            };
+            let ended = engine.exec(&container, &spec, input, &mut heard, &mut || true, &|| None);
+            let ended = match ended {
+                Ok(Ended::Code(code)) => Ok(code),
+                Ok(Ended::Left) => Ok(-1),
+                Err(error) => Err(of_exec(error, &program)),
+            };
+            *shared.ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(ended);
+        });
+        // It answers as soon as the command has begun, or failed to.
+        let _ = wait.recv();
+        if let Ok(mut ended) = inside.shared.ended.try_lock()
+            && matches!(*ended, Some(Err(_)))
+            && let Some(Err(error)) = ended.take()
+        {
+            return Err(error);
+        }
+        let streams = (stdin.1.into(), stdout.0.into(), stderr.0.into());
+        Ok(Running::new(Some(streams), End::Inside(inside)))
+    }
+}
+
+fn stdin_of(input: Input<'_>) -> Result<Stdin, RigError> {
+    Ok(match input {
+        Input::Closed => Stdin::Closed,
+        Input::Bytes(bytes) => Stdin::Bytes(bytes.to_vec()),
+        Input::Inherited | Input::Terminal => {
+            let own: OwnedFd = std::io::stdin().as_fd().try_clone_to_owned().on("read", Path::new("the standard input"))?;
+            Stdin::From(own)
+        }
+    })
+}
+
+/// Whether nothing was run because the container does not run.
+fn is_asleep(error: &EngineError) -> bool {
+    match error {
+        EngineError::NoContainer { .. } => true,
+        EngineError::Refused { status: 409 | 500, reason, .. } => {
+            ["is not running", "is paused", "not running", "container state improper", "is stopped"].iter().any(|sign| reason.contains(sign))
+        }
+        _ => false,
+    }
+}
+
+/// The words of a runtime that found no such program.
+fn start_error(program: &str, text: &str) -> Option<RigError> {
+    let missing = ["executable file not found", "no such file or directory", "No such file or directory", "not found in $PATH"];
+    let (kind, hint) = if text.contains("chdir to cwd") {
+        (std::io::ErrorKind::NotFound, "the directory is not in the container; `mounts` gives it more of this machine")
+    } else if missing.iter().any(|sign| text.contains(sign)) {
+        let line = "a command is a list of words; a shell line goes to `ctx.run`, or to `sh -c`";
+        (std::io::ErrorKind::NotFound, if program.contains(' ') { line } else { "it is neither in the environment nor in the image" })
+    } else if text.contains("permission denied") {
+        (std::io::ErrorKind::PermissionDenied, "it is not executable")
+    } else {
+        return None;
+    };
+    Some(RigError::Start { program: program.to_owned(), source: kind.into(), hint: Some(hint.to_owned()) })
+}
+
+/// A program that was never started looks like one that ended: the runtime prints why and gives a shell's code.
+fn not_started(code: i32, program: &str, printed: &str) -> Option<RigError> {
+    let by_runtime = matches!(code, 126 | 127) && (printed.contains("OCI runtime exec failed") || printed.contains("exec failed:"));
+    by_runtime.then(|| start_error(program, printed)).flatten()
+}
+
+fn of_exec(error: EngineError, program: &str) -> RigError {
+    match &error {
+        EngineError::Refused { reason, .. } if !is_asleep(&error) => start_error(program, reason).unwrap_or_else(|| error.into()),
+        _ => error.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_is_not_there_is_told_from_one_that_failed() {
+        let docker = "OCI runtime exec failed: exec failed: unable to start container process: exec: \"nosuch\": executable file not found in $PATH: unknown";
+        let error = not_started(126, "nosuch", docker).expect("an error");
+        assert!(error.to_string().contains("nosuch") && error.hint().is_some_and(|hint| hint.contains("image")), "{error}");
+        assert!(not_started(127, "sh", "sh: 1: nosuch: not found").is_none());
+        assert!(not_started(1, "x", docker).is_none());
+    }
+}
