@@ -69,7 +69,9 @@ class Engine:
 
     def run(self, *args: str | Path, check: bool = True) -> str:
         """What the engine's own client answers."""
-        done = subprocess.run([*self._client, *map(str, args)], capture_output=True, text=True, check=False)
+        # A podman that is told of a service asks it, and does not know its own store.
+        environ = {name: value for name, value in os.environ.items() if name not in ("DOCKER_HOST", "CONTAINER_HOST")}
+        done = subprocess.run([*self._client, *map(str, args)], capture_output=True, text=True, check=False, env=environ)
         assert done.returncode == 0 or not check, done.stderr
         return done.stdout.strip()
 

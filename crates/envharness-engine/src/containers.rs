@@ -181,6 +181,7 @@ impl Engine {
     }
 
     fn start_once(&self, spec: &ContainerSpec, call: &dyn Call) -> Result<Container, EngineError> {
+        self.check_network(spec, call)?;
         let options = CreateContainerOptionsBuilder::default().name(&spec.name).build();
         let action = format!("make the container `{}`", spec.name);
         let made = self.wait(&action, call, self.client().create_container(Some(options), spec.body()));
@@ -215,6 +216,22 @@ impl Engine {
             (_, Err(error)) => Err(error),
             (Some(container), Ok(())) => Ok(container),
             (None, Ok(())) => Err(EngineError::NoContainer { name: spec.name.clone() }),
+        }
+    }
+
+    /// Whether a network that a spec names is there: podman takes any name, and gives the container another.
+    fn check_network(&self, spec: &ContainerSpec, call: &dyn Call) -> Result<(), EngineError> {
+        if ["", "none", "host", "bridge", "default"].contains(&spec.network.as_str()) {
+            return Ok(());
+        }
+        let action = format!("connect `{}` to a network", spec.name);
+        match self.wait(&action, call, self.client().inspect_network(&spec.network, None)) {
+            Err(error) if error.is_missing() => {
+                let (kind, reason) = (self.kind(), format!("there is no network `{}`", spec.network));
+                let hint = format!("make it with `{kind} network create {}`, or use none, host or bridge", spec.network);
+                Err(EngineError::Lacks { kind, action, reason, hint })
+            }
+            other => other.map(drop),
         }
     }
 

@@ -73,19 +73,17 @@ impl Rig {
         });
         if let Ok(payload) = Payload::parse(&row.payload) {
             let spec = payload.spec()?;
-            let limits = envharness_sandbox::Limits {
-                memory: spec.resources.memory,
-                file_size: spec.resources.disk,
-                pids: spec.resources.pids,
-                cpus: spec.resources.cpus,
-            };
-            let limits =
-                limits.enforced().into_iter().map(|l| json!({"name": l.name, "value": l.value, "enforced_by": l.enforcer.as_str()}));
+            let limits = payload.limits(&spec);
+            let limits = limits.into_iter().map(|l| json!({"name": l.name, "value": l.value, "enforced_by": l.enforcer.as_str()}));
             out["python"] = json!(payload.python);
             out["python_version"] = json!(payload.interpreter.version);
             out["prefix"] = json!(payload.prefix);
             out["spec"] = spec.canonical();
             out["isolation"] = json!(spec.isolation.as_str());
+            if let Some(place) = &payload.container {
+                out["engine"] = json!(place.address);
+                out["image"] = json!(place.image);
+            }
             out["limits"] = Value::Array(limits.collect());
         }
         Ok(out)

@@ -33,6 +33,13 @@ sweep "$1" end; sweep "$1" end; sweep "$1" count
 exit $((left > 80 ? 80 : left))
 "#;
 
+/// As much of a command's output as a runtime's words may take.
+const MOST_WORDS: usize = 4096;
+/// Variables that name files with certificates.
+const CERTIFICATES: [&str; 4] = ["SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"];
+/// Variables that name proxies.
+const PROXIES: [&str; 8] = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy"];
+
 /// Why listening to a command ended before the command did.
 enum Stop {
     Time(Duration),
@@ -70,6 +77,34 @@ impl Context {
         out
     }
 
+    /// Every path at which the container has something of this machine.
+    pub(super) fn mount_targets(&self) -> Vec<PathBuf> {
+        let mut out = self.visible();
+        out.extend([self.guest.clone(), self.payload.prefix.clone(), self.home.cache().to_owned()]);
+        out.extend(crate::uv::Uv::find(&self.settings, &self.home).ok().map(|uv| uv.program().to_owned()));
+        out.extend(self.payload.sources.iter().cloned());
+        out.extend(self.certificates());
+        out.retain(|path| !path.as_os_str().is_empty());
+        out
+    }
+
+    /// Files that say whom to trust, as the caller names them.
+    fn certificates(&self) -> Vec<PathBuf> {
+        let named = CERTIFICATES.iter().filter_map(|name| self.settings.variable(name)).map(PathBuf::from);
+        let mut out: Vec<PathBuf> = named.filter(|path| path.is_absolute() && path.exists()).collect();
+        out.sort();
+        out.dedup();
+        out
+    }
+
+    /// How the caller reaches the network: proxies, and whom to trust.
+    pub(super) fn network_variables(&self) -> Vec<(String, String)> {
+        let files = self.certificates();
+        let there = |name: &&str| !CERTIFICATES.contains(name) || self.settings.variable(name).is_some_and(|path| files.contains(&path.into()));
+        let names = PROXIES.iter().chain(&CERTIFICATES).filter(|name| there(name));
+        names.filter_map(|name| Some(((*name).to_owned(), self.settings.variable(name)?.to_owned()))).collect()
+    }
+
     /// Whether a path is one that the container shares with this machine.
     pub(crate) fn is_shared(&self, path: &Path) -> bool {
         let mounts = &self.spec.container.mounts;
@@ -90,6 +125,7 @@ impl Context {
             fs::create_dir_all(self.home.cache()).on("create", self.home.cache())?;
             writable.push(self.home.cache().to_owned());
         }
+        readable.extend(self.certificates());
         // Sources that the environment uses where they lie.
         readable.extend(self.payload.sources.iter().cloned());
         Ok(Sight {
@@ -412,27 +448,37 @@ impl Context {
         let told = Arc::clone(&shared);
         let (started, wait) = std::sync::mpsc::channel();
         let program = argv[0].clone();
+        let over = started.clone();
         let begun = move |pid| {
             told.pid.store(pid, Ordering::Relaxed);
             let _ = started.send(());
         };
         std::thread::spawn(move || {
             let spec = ExecSpec { pid: Some(Box::new(begun)), ..spec };
+            let mut first = Vec::new();
             let mut heard = |is_error: bool, bytes: &[u8]| {
                 use std::io::Write as _;
+                if first.len() < MOST_WORDS {
+                    first.extend_from_slice(&bytes[..bytes.len().min(MOST_WORDS)]);
+                }
                 // A caller that reads no more is no reason to end the command.
                 let _ = if is_error { &mut err } else { &mut out }.write_all(bytes);
             };
             let ended = engine.exec(&container, &spec, input, &mut heard, &mut || true, &|| None);
             let ended = match ended {
-                Ok(Ended::Code(code)) => Ok(code),
+                Ok(Ended::Code(code)) => not_started(code, &program, &String::from_utf8_lossy(&first)).map_or(Ok(code), Err),
                 Ok(Ended::Left) => Ok(-1),
                 Err(error) => Err(of_exec(error, &program)),
             };
             *shared.ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(ended);
+            let _ = over.send(());
         });
         // It answers as soon as the command has begun, or failed to.
         let _ = wait.recv();
+        if inside.id() == 0 {
+            // Over before it was looked at, or never begun.
+            let _ = wait.recv();
+        }
         if let Ok(mut ended) = inside.shared.ended.try_lock()
             && matches!(*ended, Some(Err(_)))
             && let Some(Err(error)) = ended.take()

@@ -101,6 +101,19 @@ impl Payload {
         }
     }
 
+    /// The limits of a spec and who enforces each.
+    pub(crate) fn limits(&self, spec: &Spec) -> Vec<Limit> {
+        let limits = limits_of(spec).enforced();
+        let Some(place) = &self.container else { return limits };
+        let enforcer = match place.cgroup.as_str() {
+            "cgroup1" => Enforcer::Cgroup1,
+            "cgroup2" => Enforcer::Cgroup2,
+            _ => Enforcer::Nothing,
+        };
+        let by_engine = |limit: Limit| Limit { enforcer: if limit.name == "disk" { Enforcer::Nothing } else { enforcer }, ..limit };
+        limits.into_iter().map(by_engine).collect()
+    }
+
     pub(crate) fn to_text(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }
@@ -118,6 +131,11 @@ impl Payload {
         spec.base.clone_from(&self.base);
         Ok(spec)
     }
+}
+
+fn limits_of(spec: &Spec) -> Limits {
+    let resources = &spec.resources;
+    Limits { memory: resources.memory, file_size: resources.disk, pids: resources.pids, cpus: resources.cpus }
 }
 
 /// A context, held by this process or only worked with.
@@ -307,20 +325,11 @@ impl Context {
 
     /// The limits and who enforces each.
     pub fn limits(&self) -> Vec<Limit> {
-        let limits = self.process_limits();
-        let Some(place) = self.container() else { return limits.enforced() };
-        let enforcer = match place.cgroup.as_str() {
-            "cgroup1" => Enforcer::Cgroup1,
-            "cgroup2" => Enforcer::Cgroup2,
-            _ => Enforcer::Nothing,
-        };
-        let by_engine = |limit: Limit| Limit { enforcer: if limit.name == "disk" { Enforcer::Nothing } else { enforcer }, ..limit };
-        limits.enforced().into_iter().map(by_engine).collect()
+        self.payload.limits(&self.spec)
     }
 
     pub(super) fn process_limits(&self) -> Limits {
-        let resources = &self.spec.resources;
-        Limits { memory: resources.memory, file_size: resources.disk, pids: resources.pids, cpus: resources.cpus }
+        limits_of(&self.spec)
     }
 
     pub(crate) fn warn_of_limits(&self, reporter: &dyn Reporter) {
@@ -339,6 +348,9 @@ impl Context {
             let mut variables = place.variables();
             // The image's own may belong to another user, or to a root that cannot be written to.
             variables.insert("HOME".into(), "/tmp".into());
+            for (name, value) in self.network_variables() {
+                variables.entry(name).or_insert(value);
+            }
             variables
         });
         // What the image itself brings is found by the image's own PATH.
@@ -390,10 +402,7 @@ impl Context {
             if !kept {
                 remove_tree(&path).on("remove", &path)?;
             } else if path.is_dir() && !path.is_symlink() {
-                for entry in fs::read_dir(&path).on("list", &path)?.flatten() {
-                    // A mount point of what lies below `/tmp` cannot go; it is empty here.
-                    let _ = remove_tree(&entry.path());
-                }
+                clear(&path, Path::new("/tmp"), &self.mount_targets())?;
             }
         }
         fs::create_dir(self.workdir()).on("create", &self.workdir())
@@ -410,7 +419,9 @@ impl Context {
             (held.lease.take(), held.prefix.take())
         };
         let Some(lease) = lease.filter(|_| self.pid == std::process::id()) else { return Ok(()) };
-        if policy != ExitPolicy::Keep {
+        // A paused container keeps its processes as they are.
+        let paused = policy == ExitPolicy::Suspend && self.container().is_some();
+        if policy != ExitPolicy::Keep && !paused {
             self.kill_processes();
         }
         let idle = self.idle();
@@ -431,6 +442,23 @@ impl Context {
         drop(prefix);
         Ok(())
     }
+}
+
+/// Removes what is in a folder that is seen at `at`, but not the mount points in it: a mount goes with its folder, also
+/// where another namespace has it.
+fn clear(folder: &Path, at: &Path, mounts: &[PathBuf]) -> Result<(), RigError> {
+    for entry in fs::read_dir(folder).on("list", folder)?.flatten() {
+        let (path, at) = (entry.path(), at.join(entry.file_name()));
+        if mounts.contains(&at) {
+            continue;
+        }
+        if mounts.iter().any(|mount| mount.starts_with(&at)) && !path.is_symlink() {
+            clear(&path, &at, mounts)?;
+        } else {
+            remove_tree(&path).on("remove", &path)?;
+        }
+    }
+    Ok(())
 }
 
 /// The variable that marks the processes of a context. Activation does not set it: the caller's own children are not
