@@ -16,6 +16,10 @@ need patchelf patchelf
 need skopeo skopeo
 need docker-registry docker-registry
 need busybox busybox-static
+need dockerd docker.io
+need podman podman
+need catatonit catatonit
+need runsc runsc
 need htpasswd apache2-utils
 need mkfs.btrfs btrfs-progs
 log=$(mktemp)

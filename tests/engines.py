@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tarfile
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -87,7 +89,8 @@ class Engine:
 
 def take(engine: Engine, tar: Path, name: str) -> None:
     """Makes an image of a root file system."""
-    variables = ["PATH=/usr/local/bin:/usr/bin:/bin", "LD_LIBRARY_PATH=/usr/local/lib:/lib"]
+    # Its name makes it another image than its twin of the same content.
+    variables = [f"IMAGE_NAME={name}", "PATH=/usr/local/bin:/usr/bin:/bin", "LD_LIBRARY_PATH=/usr/local/lib:/lib"]
     engine.run("import", *(word for variable in variables for word in ("--change", f"ENV {variable}")), tar, name)
 
 
@@ -161,6 +164,78 @@ def podman():
             process.wait()
             unmount_below(folder)
             shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def faulty(address: str, words: str, fault: str):
+    """A proxy before an engine's socket. The first request whose first line has the words meets a fault: its answer is `lost`
+    (the engine did the work), it is a `500` (the engine did nothing), it is `cut` in the middle, or it comes `late`. Gives
+    the proxy's address and the list of requests that met it."""
+    folder = Path(tempfile.mkdtemp(prefix="ehf-"))
+    met: list[str] = []
+    guard = threading.Lock()
+    door = socket.socket(socket.AF_UNIX)
+    door.bind(str(folder / "socket"))
+    door.listen(64)
+
+    def pump(source: socket.socket, target: socket.socket, most: int | None = None) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16 if most is None else most):
+                target.sendall(data)
+                if most is not None:
+                    break
+            target.shutdown(socket.SHUT_WR)
+
+    def serve(client: socket.socket) -> None:
+        with client, socket.socket(socket.AF_UNIX) as engine, contextlib.suppress(OSError):
+            head = client.recv(1 << 16)
+            line = head.split(b"\r\n")[0].decode()
+            with guard:
+                chosen = words in line and not met
+                if chosen:
+                    met.append(line)
+            if chosen and fault == "500":
+                body = b'{"message":"the tests say no"}'
+                # Read whole, or the refusal is lost with the connection.
+                client.settimeout(0.1)
+                with contextlib.suppress(TimeoutError):
+                    client.recv(1 << 16)
+                client.sendall(b"HTTP/1.1 500 Internal Server Error\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+                return
+            engine.connect(address.removeprefix("unix://"))
+            engine.sendall(head)
+            up = threading.Thread(target=pump, args=(client, engine), daemon=True)
+            up.start()
+            if chosen and fault == "lost":
+                engine.recv(1 << 16)
+                client.shutdown(socket.SHUT_RDWR)
+                return
+            if chosen and fault == "late":
+                # As late as the engine's own answer to another question.
+                with socket.socket(socket.AF_UNIX) as other:
+                    other.connect(address.removeprefix("unix://"))
+                    other.sendall(b"GET /info HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+                    while other.recv(1 << 16):
+                        pass
+            pump(engine, client, 40 if chosen and fault == "cut" else None)
+            with contextlib.suppress(OSError):
+                client.shutdown(socket.SHUT_RDWR)
+
+    def accept() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = door.accept()
+                threading.Thread(target=serve, args=(client,), daemon=True).start()
+
+    thread = threading.Thread(target=accept, daemon=True)
+    thread.start()
+    try:
+        yield f"unix://{folder}/socket", met
+    finally:
+        door.shutdown(socket.SHUT_RDWR)
+        door.close()
+        thread.join()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def need_engine(kind: str) -> None:

@@ -16,7 +16,6 @@ import shutil
 import socket
 import subprocess
 import tarfile
-import tempfile
 import threading
 import time
 from pathlib import Path
@@ -180,30 +179,3 @@ def tokens(host: str, user: str, password: str):
         server.shutdown()
         thread.join()
         server.server_close()
-
-
-@contextlib.contextmanager
-def docker():
-    """A dockerd of its own, without networks; gives a function that runs the client."""
-    # Not below a test's own folder: the paths of its sockets would be longer than a socket's may be.
-    folder = Path(tempfile.mkdtemp(prefix="ehd-"))
-    address = f"unix://{folder}/socket"
-    argv = ["dockerd", "-H", address, "--data-root", folder / "data", "--exec-root", folder / "exec", "-p", folder / "pid"]
-    argv += ["--bridge=none", "--iptables=false", "--ip-forward=false"]
-
-    def run(*args: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(["docker", "-H", address, *args], capture_output=True, text=True, check=False)
-
-    with (folder / "log").open("w") as log:
-        process = subprocess.Popen([str(word) for word in argv], stdout=log, stderr=log)
-        try:
-            for _ in range(600):
-                if run("version").returncode == 0:
-                    break
-                assert process.poll() is None, (folder / "log").read_text()
-                time.sleep(0.1)
-            yield run
-        finally:
-            process.terminate()
-            process.wait()
-            shutil.rmtree(folder, ignore_errors=True)

@@ -210,3 +210,12 @@ if __name__ == "__main__":
 
 def test_the_python_package(script, home, spec):
     assert script(SCRIPT).ok().out == "done\n"
+
+
+def test_warm_contexts_wait_for_the_next_caller(cli, home, spec):
+    assert cli("warm", spec, "-n", "2", "--output-format", "json").ok().json["made"] == 2
+    assert cli("warm", spec, "-n", "2", "--output-format", "json").ok().json["made"] == 0
+    rows = cli("list", "--output-format", "json").ok().json["contexts"]
+    assert [row["state"] for row in rows] == ["idle", "idle"]
+    name = cli("run", spec, "--", "sh", "-c", "echo $ENVHARNESS_CONTEXT").ok().out.strip()
+    assert name in {row["id"] for row in rows} and len(cli("list", "--output-format", "json").json["contexts"]) == 2

@@ -24,7 +24,7 @@ def engine(request, home, monkeypatch):
     before = found.containers()
     yield found
     # What a test leaves to its store is the next test's noise.
-    subprocess.run([BIN / "envharness", "rm", "--all", "--force"], capture_output=True, check=False)
+    subprocess.run([BIN / "envharness", "rm", "--all", "--force", "--yes"], capture_output=True, check=False)
     left = [name for name in found.containers() if name not in before]
     if left:
         found.run("rm", "-f", *left)
@@ -223,7 +223,7 @@ def test_a_lock_pins_its_image(cli, engine, spec, base_tars):
     engines.take(engine, base_tars[BASE], "pinned:1")
     assert "failed to start `python`" in cli("run", path, "--", "python", "-c", "1").err
     assert Path("pin.json.lock").read_text() == first
-    cli("rm", "--all", "--force").ok()
+    cli("rm", "--all", "--force", "--yes").ok()
     cli("gc").ok()
     engine.run("rmi", "-f", "kept:1")
     changed = cli("run", path, "--", "true")
@@ -339,3 +339,59 @@ def test_an_engine_that_is_not_there_is_told_with_its_remedy(cli, home, tmp_path
     venv = write("v.json", json.dumps({"name": "v", "backend": "venv", "network": "none"}))
     refused = cli("run", venv, "--", "true")
     assert refused.code != 0 and "`network` needs a container" in refused.err
+
+
+RUNSC = ["runsc", "--platform=ptrace", "--network=none", "--ignore-cgroups"]
+
+
+def test_gvisor_runs_a_context(cli, home, base_tars, monkeypatch):
+    engines.need_engine("docker")
+    if subprocess.run(["which", "runsc"], capture_output=True, check=False).returncode:
+        pytest.skip("runsc is not on this machine")
+    with engines.dockerd(runtimes={"gvisor": RUNSC}) as engine:
+        engines.take(engine, base_tars[BASE], BASE)
+        monkeypatch.setenv("DOCKER_HOST", engine.address)
+        base = {"name": "g", "backend": "docker", "image": BASE, "network": "none", "runtime": "gvisor", "isolation": "container"}
+        path = write("g.json", json.dumps({**base, "deps": ["six==1.16.0"]}))
+        made = cli("create", path).ok().out.strip()
+        assert cli("exec", made, "--", "python", "-c", "import six, os; print(six.__version__, os.uname().release)").ok().out == "1.16.0 4.4.0\n"
+        late = cli("exec", made, "--timeout", "2s", "--", "sh", "-c", "sleep 300 & sleep 301")
+        assert late.code == 124 and "sleep 30" not in cli("exec", made, "--", "ps").ok().out
+        cli("rm", made).ok()
+        assert engine.containers() == []
+
+
+@pytest.mark.parametrize("fault", ["lost", "500", "cut", "late"])
+@pytest.mark.parametrize("step", ["create", "start", "exec", "remove"])
+def test_a_faulty_engine_ends_in_an_error_and_nothing_left(cli, home, docker_engine, monkeypatch, tmp_path, step, fault):
+    """The real engine behind a proxy that loses an answer, gives a 500, cuts a stream, or answers late."""
+    before = docker_engine.containers()
+    paths = {"create": "/containers/create", "start": "/start", "exec": "/exec/", "remove": "DELETE"}
+    spec = {"name": "f", "backend": "docker", "image": BASE, "network": "none"}
+    path = write("f.json", json.dumps(spec))
+    monkeypatch.setenv("DOCKER_HOST", docker_engine.address)
+    cli("lock", path).ok()
+    with engines.faulty(docker_engine.address, paths[step], fault) as (address, met):
+        monkeypatch.setenv("DOCKER_HOST", address)
+        done = cli("run", path, "--", "echo", "out")
+        # Where the answer alone was lost, the work was done: an error names what was to be done, a success is a whole one.
+        assert (done.code == 0 and done.out == "out\n") or (done.code != 0 and "docker" in done.err), done.err
+        cli("rm", "--all", "--force", "--yes")
+        cli("gc").ok()
+        assert met, "the fault was not met"
+    monkeypatch.setenv("DOCKER_HOST", docker_engine.address)
+    cli("gc").ok()
+    assert docker_engine.containers() == before
+    assert cli("list", "--output-format", "json").ok().json["contexts"] == []
+
+
+def test_ten_creates_of_one_context_make_one_container_each(cli, home, docker_engine, monkeypatch):
+    monkeypatch.setenv("DOCKER_HOST", docker_engine.address)
+    before = len(docker_engine.containers())
+    path = write("t.json", json.dumps({"name": "t", "backend": "docker", "image": BASE, "network": "none"}))
+    cli("lock", path).ok()
+    started = [subprocess.Popen(run("create", path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(10)]
+    names = {process.communicate()[0].strip() for process in started}
+    assert len(names) == 10 and len(docker_engine.containers()) == before + 10
+    cli("rm", "--all", "--force", "--yes").ok()
+    assert len(docker_engine.containers()) == before

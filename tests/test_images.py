@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from channel import MINORS
 from conftest import need_python, write
-from images import Layout, docker, files_of, registry, rootfs, run_in, tokens
+from engines import dockerd
+from images import Layout, files_of, registry, rootfs, run_in, tokens
 
 PYTHON = MINORS[0]
 NUMPY = ["numpy", "python-dateutil", "six"]
@@ -127,7 +128,10 @@ def test_docker_loads_runs_and_saves_it(cli, home, spec, tmp_path):
     need("docker", "dockerd", "busybox")
     base = rootfs(tmp_path / "base")
     cli("image", "build", spec(["numpy"]), "--base", base, "-t", "team/n:1", "-o", "n.tar", "--format", "docker", "--user", "1000:1000").ok()
-    with docker() as run:
+    with dockerd() as engine:
+        def run(*args):
+            return subprocess.run(["docker", "-H", engine.address, *args], capture_output=True, text=True, check=False)
+
         assert run("load", "-i", "n.tar").stdout == "Loaded image: team/n:1\n"
         code = "import numpy, os; open('mine', 'w'); print(numpy.__version__, os.getuid(), os.getcwd())"
         ran = run("run", "--rm", "--network", "none", "team/n:1", "python", "-c", code)

@@ -241,7 +241,8 @@ pub struct Process {
 
 impl Process {
     fn new(mut running: Running) -> Self {
-        let streams = running.take_streams().map(|(stdin, stdout, stderr)| (stdin.into_raw_fd(), stdout.into_raw_fd(), stderr.into_raw_fd()));
+        let streams =
+            running.take_streams().map(|(stdin, stdout, stderr)| (stdin.into_raw_fd(), stdout.into_raw_fd(), stderr.into_raw_fd()));
         Self { pid: running.id(), running: Mutex::new(running), streams: Mutex::new(streams) }
     }
 

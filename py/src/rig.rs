@@ -55,6 +55,23 @@ impl Rig {
         .map_err(PyErr::from)
     }
 
+    /// Makes idle contexts until `count` wait; returns how many were made.
+    #[pyo3(signature = (spec, count, *, lock, on_event=None, cancel=None))]
+    fn warm(
+        &self,
+        py: Python<'_>,
+        spec: &Spec,
+        count: usize,
+        lock: &str,
+        on_event: Option<Py<PyAny>>,
+        cancel: Option<&Bound<'_, CancelToken>>,
+    ) -> PyResult<usize> {
+        let request = lock_request(lock)?;
+        let reporter = PyReporter::new(on_event, cancel);
+        let result = py.detach(|| self.inner.warm(&spec.inner, count, &request, &reporter));
+        Ok(reporter.finish(result)?)
+    }
+
     /// Makes a context or takes an idle one.
     #[pyo3(signature = (spec, *, origin, find_idle, fresh, lock, timeout=None, on_event=None, cancel=None))]
     #[expect(clippy::too_many_arguments, reason = "a call from Python has its options as keywords")]

@@ -109,6 +109,8 @@ pub enum Command {
     Lock(LockArgs),
     /// Make the environment of a spec
     Sync(SyncArgs),
+    /// Make idle contexts, which the next `run` and `get_context` take in milliseconds
+    Warm(WarmArgs),
     /// Make a context and print its id
     Create(CreateArgs),
     /// Run a command in the environment of a spec
@@ -215,6 +217,17 @@ pub struct LockArgs {
 pub struct SyncArgs {
     /// The spec; the folder's own by default
     pub spec: Option<PathBuf>,
+    #[command(flatten)]
+    pub lock: LockFlags,
+}
+
+#[derive(Debug, Args)]
+pub struct WarmArgs {
+    /// The spec; the folder's own by default
+    pub spec: Option<PathBuf>,
+    /// How many idle contexts shall wait
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 1)]
+    pub count: usize,
     #[command(flatten)]
     pub lock: LockFlags,
 }

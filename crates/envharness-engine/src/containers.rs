@@ -195,10 +195,13 @@ impl Engine {
             }
             Err(error) => return Err(error),
         }
+        self.check_runtime(spec, call)?;
         let action = format!("start the container `{}`", spec.name);
         let started = self.wait(&action, call, self.client().start_container(&spec.name, None));
         match started {
-            Err(EngineError::Refused { reason, .. }) if is_no_shell(&reason) && spec.command.first().is_some_and(|word| word == "/bin/sh") => {
+            Err(EngineError::Refused { reason, .. })
+                if is_no_shell(&reason) && spec.command.first().is_some_and(|word| word == "/bin/sh") =>
+            {
                 let hint = "take an image with a system in it; a base without a shell cannot hold a context".to_owned();
                 let (kind, reason) = (self.kind(), "the image has no `/bin/sh`".to_owned());
                 return Err(EngineError::Lacks { kind, action, reason, hint });
@@ -235,10 +238,27 @@ impl Engine {
         }
     }
 
+    /// Whether the container got the runtime that its spec names: podman's API takes any name and keeps its own.
+    fn check_runtime(&self, spec: &ContainerSpec, call: &dyn Call) -> Result<(), EngineError> {
+        if spec.runtime.is_empty() {
+            return Ok(());
+        }
+        let action = format!("run `{}` with {}", spec.name, spec.runtime);
+        let found = self.wait(&action, call, self.client().inspect_container(&spec.name, None))?;
+        let got = found.host_config.and_then(|host| host.runtime).unwrap_or_default();
+        if got == spec.runtime {
+            return Ok(());
+        }
+        let (kind, reason) = (self.kind(), format!("it took {} instead", if got.is_empty() { "its own" } else { &got }));
+        let hint = "podman's runtime is set in `containers.conf`; leave `runtime` away, or use `backend: docker`".to_owned();
+        Err(EngineError::Lacks { kind, action, reason, hint })
+    }
+
     /// Whether a container of that name is there and carries the same labels.
     fn is_ours(&self, spec: &ContainerSpec, call: &dyn Call) -> Result<bool, EngineError> {
         let there = self.container(&spec.name, call)?;
-        Ok(there.is_some_and(|there| there.labels.get(label::OWNER) == spec.labels.get(label::OWNER) && spec.labels.contains_key(label::OWNER)))
+        Ok(there
+            .is_some_and(|there| there.labels.get(label::OWNER) == spec.labels.get(label::OWNER) && spec.labels.contains_key(label::OWNER)))
     }
 
     /// A container by its name; `None` when it is not there.
@@ -310,7 +330,7 @@ impl Engine {
 
     fn in_state(&self, name: &str, state: &str, call: &dyn Call, done: Result<(), EngineError>) -> Result<(), EngineError> {
         match done {
-            Err(error) if !self.container(name, call)?.is_some_and(|container| container.state == state) => Err(error),
+            Err(error) if self.container(name, call)?.is_none_or(|container| container.state != state) => Err(error),
             _ => Ok(()),
         }
     }

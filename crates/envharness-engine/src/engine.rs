@@ -103,8 +103,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError`]: this is where an engine that is down or forbidden is met.
     pub fn facts(&self, call: &dyn Call) -> Result<Facts, EngineError> {
-        let (version, info) =
-            self.wait("say what it is", call, async { Ok((self.client.version().await?, self.client.info().await?)) })?;
+        let (version, info) = self.wait("say what it is", call, async { Ok((self.client.version().await?, self.client.info().await?)) })?;
         let options = info.security_options.unwrap_or_default();
         let has = |name: &str| options.iter().any(|option| option.split(',').any(|part| part == format!("name={name}")));
         let mut runtimes: Vec<String> = info.runtimes.unwrap_or_default().into_keys().collect();

@@ -139,7 +139,9 @@ impl EngineError {
             }
             Self::Forbidden { kind: Kind::Docker, group, .. } => {
                 let group = group.as_deref().unwrap_or("docker");
-                format!("join the group of the socket: `sudo usermod -aG {group} $USER`, then log in again; or use rootless Docker or Podman")
+                format!(
+                    "join the group of the socket: `sudo usermod -aG {group} $USER`, then log in again; or use rootless Docker or Podman"
+                )
             }
             Self::Forbidden { kind: Kind::Podman, .. } => "use the socket of this user: `systemctl --user start podman.socket`".into(),
             Self::Address { .. } => "unix:///PATH, tcp://HOST:PORT and http://HOST:PORT are understood".into(),

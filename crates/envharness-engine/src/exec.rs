@@ -1,7 +1,7 @@
 //! Commands in a container that runs.
 
 use std::os::fd::OwnedFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bollard::container::LogOutput;
 use bollard::exec::{ResizeExecOptions, StartExecOptions, StartExecResults};
@@ -15,6 +15,9 @@ use crate::streams::Feed;
 
 /// How often a running command's caller is asked whether it goes on.
 const LOOK: Duration = Duration::from_millis(20);
+
+/// How long a command may take to have a process.
+const START: Duration = Duration::from_secs(10);
 
 /// Gets the id of a process once it has begun.
 pub type Begun = Box<dyn Fn(u32) + Send>;
@@ -101,8 +104,7 @@ impl Engine {
             return Err(EngineError::Cut { kind: self.kind(), action, reason });
         };
         if let Some(begun) = &spec.pid {
-            let told = self.wait(&action, &Patient, self.client().inspect_exec(&id))?;
-            begun(told.pid.and_then(|pid| u32::try_from(pid).ok()).unwrap_or(0));
+            begun(self.begun(&action, &id)?);
         }
         let listened = self.wait_for(&action, &Forever, self.listen(&action, &id, output, input, stdin, sink, go_on, size))?;
         if !listened {
@@ -114,6 +116,20 @@ impl Engine {
             return Err(EngineError::Cut { kind: self.kind(), action, reason });
         }
         Ok(Ended::Code(told.exit_code.and_then(|code| i32::try_from(code).ok()).unwrap_or(-1)))
+    }
+
+    /// The process id of a command that was just started; 0 when it ended before it was seen, or never began.
+    fn begun(&self, action: &str, id: &str) -> Result<u32, EngineError> {
+        let since = Instant::now();
+        loop {
+            let told = self.wait(action, &Patient, self.client().inspect_exec(id))?;
+            let pid = told.pid.and_then(|pid| u32::try_from(pid).ok()).unwrap_or(0);
+            // For a moment it has neither an id nor an end.
+            if pid != 0 || told.exit_code.is_some() || since.elapsed() > START {
+                return Ok(pid);
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
     }
 
     /// Whether it was listened to the end.

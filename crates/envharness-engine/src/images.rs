@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::io::Read;
 
 use bollard::auth::DockerCredentials;
-use bollard::query_parameters::{BuildImageOptionsBuilder, CreateImageOptionsBuilder, ImportImageOptionsBuilder, RemoveImageOptionsBuilder};
+use bollard::query_parameters::{
+    BuildImageOptionsBuilder, CreateImageOptionsBuilder, ImportImageOptionsBuilder, RemoveImageOptionsBuilder,
+};
 use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};
 use http_body_util::Full;
@@ -67,7 +69,8 @@ impl Engine {
         let config = image.config.unwrap_or_default();
         Ok(Some(ImageFacts {
             id: image.id.unwrap_or_default(),
-            repo_digests: image.repo_digests.unwrap_or_default(),
+            // Podman names images of this machine so, and no registry knows them.
+            repo_digests: image.repo_digests.unwrap_or_default().into_iter().filter(|name| !name.starts_with("localhost/")).collect(),
             env: config.env.unwrap_or_default(),
             user: config.user.unwrap_or_default(),
             workdir: config.working_dir.unwrap_or_default(),

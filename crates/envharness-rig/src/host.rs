@@ -88,7 +88,7 @@ pub fn lock(adopted: &Adopted, spec: &Spec) -> Result<Lock, RigError> {
         },
         platforms: vec![Platform::current()],
         inputs: Inputs::of(spec),
-            image: None,
+        image: None,
         packages: packages.collect(),
     })
 }

@@ -108,6 +108,14 @@ impl Rig {
         envharness_sandbox::namespaces_available()
     }
 
+    /// The version of a container engine (`docker` or `podman`), where it listens, and its runtimes.
+    ///
+    /// # Errors
+    /// [`RigError::Engine`] with what to do about it.
+    pub fn engine(&self, kind: &str) -> Result<String, RigError> {
+        crate::container::about(&self.settings, &self.home, kind)
+    }
+
     /// Free bytes where the store lies.
     pub fn free_space(&self) -> Option<u64> {
         let stat = rustix::fs::statvfs(self.home.root()).ok()?;

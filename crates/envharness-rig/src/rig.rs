@@ -167,7 +167,18 @@ impl Rig {
             let path = adopted.python.parent().and_then(std::path::Path::parent).unwrap_or(std::path::Path::new("/")).to_owned();
             let host::Adopted { python, interpreter, site_packages } = adopted;
             let activation = Activation::default();
-            return Ok(Synced { key: String::new(), path, python, lock, interpreter, site_packages, activation, container: None, inside: None, hold: None });
+            return Ok(Synced {
+                key: String::new(),
+                path,
+                python,
+                lock,
+                interpreter,
+                site_packages,
+                activation,
+                container: None,
+                inside: None,
+                hold: None,
+            });
         }
         if spec.is_container() {
             return self.sync_container(spec, lock, deadline, reporter);
@@ -308,6 +319,26 @@ impl Rig {
         context.warn_of_limits(reporter);
         reporter.event(&Event::Created { id: context.id().to_owned(), reused: false, elapsed: deadline.elapsed() });
         Ok(context)
+    }
+
+    /// Makes idle contexts until `count` of them wait for the next callers of `get_context`; returns how many were made.
+    ///
+    /// # Errors
+    /// As [`Rig::create`]; what was made by then stays.
+    pub fn warm(&self, spec: &Spec, count: usize, request: &LockRequest, reporter: &dyn Reporter) -> Result<usize, RigError> {
+        let spec = self.with_backend(spec);
+        let lock = lockfile::obtain(&self.resolver(self.deadline(&spec, None), reporter), &spec, request)?;
+        let (spec_digest, lock_digest) = (spec.digest().to_string(), lock.digest().to_string());
+        let waits = |row: &envharness_store::ContextRow| {
+            row.state == State::Idle && row.origin == Origin::Get && row.spec_digest == spec_digest && row.lock_digest == lock_digest
+        };
+        let there = self.home.contexts()?.iter().filter(|row| waits(row)).count();
+        let missing = count.saturating_sub(there);
+        for _ in 0..missing {
+            let create = CreateRequest { origin: Origin::Get, lock: request.clone(), ..CreateRequest::default() };
+            self.create(&spec, &create, reporter)?.release(ExitPolicy::Release)?;
+        }
+        Ok(missing)
     }
 
     fn ready_prefix(

@@ -47,9 +47,8 @@ const KEYS: [&str; 29] = [
     "compile",
     "writable",
 ];
-const MORE_KEYS: [&str; 9] = [
-    "tmp", "channel_priority", "virtual_packages", "link_scripts", "base", "dockerfile", "network", "runtime", "mounts",
-];
+const MORE_KEYS: [&str; 9] =
+    ["tmp", "channel_priority", "virtual_packages", "link_scripts", "base", "dockerfile", "network", "runtime", "mounts"];
 const DEPENDENCY_KEYS: [&str; 5] = ["pip", "conda", "channels", "conda_channels", "constraints"];
 const RESOURCE_KEYS: [&str; 6] = ["cpus", "memory", "pids", "disk", "gpu", "timeouts"];
 const TIMEOUT_KEYS: [&str; 4] = ["create", "run", "no_output", "idle"];

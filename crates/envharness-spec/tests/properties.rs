@@ -3,8 +3,7 @@
 use envharness_spec::lock::Inputs;
 use envharness_spec::source::{parse_json, parse_toml, parse_yaml};
 use envharness_spec::{
-    Backend, Digest, Format, Lock, LockedFile, LockedImage, LockedPackage, LockedPython, LockedSource, NoFiles, Platform, Requirement,
-    Spec,
+    Backend, Digest, Format, Lock, LockedFile, LockedImage, LockedPackage, LockedPython, LockedSource, NoFiles, Platform, Requirement, Spec,
 };
 use proptest::prelude::*;
 
@@ -52,12 +51,13 @@ fn package() -> impl Strategy<Value = LockedPackage> {
 }
 
 fn lock() -> impl Strategy<Value = Lock> {
-    let image = (text(), proptest::option::of("[a-z]{1,5}"), "[a-z0-9 .]{0,10}", "(/[a-z0-9]{1,5}){0,3}").prop_map(|(name, pull, libc, python)| {
-        LockedImage { id: Digest::of(&name).to_string(), context: pull.as_ref().map(Digest::of), name, pull, libc, python }
-    });
+    let image =
+        (text(), proptest::option::of("[a-z]{1,5}"), "[a-z0-9 .]{0,10}", "(/[a-z0-9]{1,5}){0,3}").prop_map(|(name, pull, libc, python)| {
+            LockedImage { id: Digest::of(&name).to_string(), context: pull.as_ref().map(Digest::of), name, pull, libc, python }
+        });
     let lists = prop::collection::btree_map("[a-z_]{1,10}", prop::collection::vec(text(), 0..3), 0..4);
-    (prop::collection::vec(package(), 0..6), text(), lists, proptest::option::of(image))
-        .prop_map(|(mut packages, reason, mut lists, image)| {
+    (prop::collection::vec(package(), 0..6), text(), lists, proptest::option::of(image)).prop_map(
+        |(mut packages, reason, mut lists, image)| {
             packages.sort_by(|a, b| (&a.name, &a.version, &a.platforms).cmp(&(&b.name, &b.version, &b.platforms)));
             lists.remove("digest");
             Lock {
@@ -69,7 +69,8 @@ fn lock() -> impl Strategy<Value = Lock> {
                 image,
                 packages,
             }
-        })
+        },
+    )
 }
 
 proptest! {

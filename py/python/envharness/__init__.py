@@ -27,6 +27,7 @@ from envharness._api import (
     inspect,
     list_contexts,
     lock,
+    warm,
 )
 from envharness._context import Context, Process
 from envharness._errors import (
@@ -135,6 +136,7 @@ __all__ = [
     "lock",
     "serve",
     "spec_schema",
+    "warm",
 ]
 
 #: What drives environments needs asyncio, and is loaded when it is first asked for.

@@ -423,6 +423,10 @@ class Context:
                 continue
             rss += int(fields[21]) * page
             cpu += (int(fields[11]) + int(fields[12])) / ticks
+        # A container's engine knows of all of it, also of what this user or this kernel does not see.
+        usage = self._known().usage()
+        if usage is not None:
+            rss, cpu = usage[:2]
         return {"processes": pids, "rss_bytes": rss, "cpu_seconds": cpu}
 
     # The same, awaited

@@ -20,8 +20,9 @@ struct Finding {
 }
 
 pub(super) fn run(session: &Session) -> Ended {
-    let findings =
+    let mut findings =
         vec![uv(session), interpreters(session)?, namespaces(session), links(session), disk(session), database(session), gpus(session)];
+    findings.extend(["docker", "podman"].map(|kind| engine(session, kind)));
     let failed = findings.iter().any(|finding| finding.needed && !finding.ok);
     if session.printer.is_json() {
         let list: Vec<_> =
@@ -47,6 +48,13 @@ fn uv(session: &Session) -> Finding {
     match session.rig.uv_version() {
         Ok(version) => Finding { name: "uv", ok: true, needed: true, text: version, hint: None },
         Err(error) => Finding { name: "uv", ok: false, needed: true, text: error.to_string(), hint: error.hint() },
+    }
+}
+
+fn engine(session: &Session, kind: &'static str) -> Finding {
+    match session.rig.engine(kind) {
+        Ok(text) => Finding { name: kind, ok: true, needed: false, text, hint: None },
+        Err(error) => Finding { name: kind, ok: false, needed: false, text: error.to_string(), hint: error.hint() },
     }
 }
 

@@ -5,7 +5,7 @@ use envharness_spec::Platform;
 use serde_json::json;
 
 use super::{Ended, Session, lock_request, platforms};
-use crate::args::{LockArgs, SyncArgs};
+use crate::args::{LockArgs, SyncArgs, WarmArgs};
 use crate::exit;
 
 pub(super) fn lock(session: &Session, args: &LockArgs) -> Ended {
@@ -50,6 +50,19 @@ pub(super) fn sync(session: &Session, args: &SyncArgs) -> Ended {
     } else {
         let (count, millis) = (counted(synced.lock.packages.len(), "package"), started.elapsed().as_millis());
         session.printer.done(&format!("Synced {count} in {millis}ms to {}", synced.path.display()));
+    }
+    Ok(exit::OK)
+}
+
+pub(super) fn warm(session: &Session, args: &WarmArgs) -> Ended {
+    let started = std::time::Instant::now();
+    let spec = session.spec(args.spec.as_deref())?;
+    let made = session.rig.warm(&spec, args.count, &lock_request(&args.lock), &session.reporter)?;
+    session.reporter.finish();
+    if session.printer.is_json() {
+        session.printer.json(&json!({ "schema": 1, "made": made, "idle": args.count.max(made) }));
+    } else {
+        session.printer.done(&format!("Made {} in {}ms", counted(made, "idle context"), started.elapsed().as_millis()));
     }
     Ok(exit::OK)
 }

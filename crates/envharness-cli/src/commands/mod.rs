@@ -155,6 +155,7 @@ fn act(cli: Cli, printer: Printer, caller: Option<PathBuf>) -> Ended {
         Command::Check(args) => check::run(&session, &args),
         Command::Lock(args) => lock::lock(&session, &args),
         Command::Sync(args) => lock::sync(&session, &args),
+        Command::Warm(args) => lock::warm(&session, &args),
         Command::Compile(args) => lock::compile(&session, &args),
         Command::Create(args) => exec::create(&session, &args),
         Command::Run(args) => exec::run(&session, &args),

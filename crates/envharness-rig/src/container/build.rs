@@ -16,7 +16,13 @@ use crate::error::{IoContext as _, RigError};
 const MOST_CONTEXT: u64 = 2 << 30;
 
 /// The image that a Dockerfile makes of its folder, built once for each content of it.
-pub(crate) fn from_dockerfile(engine: &Engine, home: &Home, spec: &Spec, dockerfile: &str, call: &Waiting<'_>) -> Result<LockedImage, RigError> {
+pub(crate) fn from_dockerfile(
+    engine: &Engine,
+    home: &Home,
+    spec: &Spec,
+    dockerfile: &str,
+    call: &Waiting<'_>,
+) -> Result<LockedImage, RigError> {
     let path = crate::source_tree::absolute(dockerfile, &spec.base.clone().unwrap_or_default());
     let (folder, file) = (path.parent().unwrap_or(Path::new("/")), path.file_name().unwrap_or_default().to_string_lossy().into_owned());
     if !path.is_file() {

@@ -24,7 +24,13 @@ pub(crate) fn host_of(engine: &Engine, id: &str, path: &Path) -> Result<PathBuf,
 }
 
 /// Copies a file or a tree to a path of a container whose root may be written to.
-pub(crate) fn upload_inside(engine: &Engine, id: &str, source: &Path, target: &Path, progress: Progress<'_>) -> Result<Transferred, RigError> {
+pub(crate) fn upload_inside(
+    engine: &Engine,
+    id: &str,
+    source: &Path,
+    target: &Path,
+    progress: Progress<'_>,
+) -> Result<Transferred, RigError> {
     let direction = "upload";
     let fail = |error: std::io::Error| failed(direction, source, error.to_string(), None);
     let there = host_of(engine, id, target)?;
@@ -54,7 +60,13 @@ pub(crate) fn upload_inside(engine: &Engine, id: &str, source: &Path, target: &P
 }
 
 /// Copies a file or a tree of a container out. No link is followed, and no name leads out of the target.
-pub(crate) fn download_inside(engine: &Engine, id: &str, source: &Path, target: &Path, progress: Progress<'_>) -> Result<Transferred, RigError> {
+pub(crate) fn download_inside(
+    engine: &Engine,
+    id: &str,
+    source: &Path,
+    target: &Path,
+    progress: Progress<'_>,
+) -> Result<Transferred, RigError> {
     let direction = "download";
     let hint = "check the path; relative ones begin at the context's workdir";
     let fail = |error: std::io::Error| failed(direction, source, error.to_string(), None);

@@ -150,7 +150,13 @@ pub(crate) fn pull(engine: &Engine, name: &str, credentials: Option<&Credentials
 }
 
 /// The image of a lock, which the engine must have or get.
-pub(crate) fn of_lock(engine: &Engine, image: &LockedImage, offline: bool, short: &Waiting<'_>, long: &Waiting<'_>) -> Result<ImageFacts, RigError> {
+pub(crate) fn of_lock(
+    engine: &Engine,
+    image: &LockedImage,
+    offline: bool,
+    short: &Waiting<'_>,
+    long: &Waiting<'_>,
+) -> Result<ImageFacts, RigError> {
     if let Some(facts) = engine.image(&image.id, short)? {
         return Ok(facts);
     }
@@ -217,7 +223,7 @@ mod tests {
     fn an_image_without_python_says_so() {
         let inside = told(b"\nglibc 2.36\n/lib64/ld-linux-x86-64.so.2\n");
         assert!(inside.python.is_none() && inside.libc == "glibc 2.36");
-        let answer = b"/usr/bin/python3\nglibc 2.36\nx\n3.11.2\0cpython\0cpython-311-x86_64-linux-gnu\0linux-x86_64\03.11.2 (main)\n[GCC]\0/usr\0cpython-311\0python3.11";
+        let answer = b"/usr/bin/python3\nglibc 2.36\nx\n3.11.2\x00cpython\x00cpython-311-x86_64-linux-gnu\x00linux-x86_64\x003.11.2 (main)\n[GCC]\x00/usr\x00cpython-311\x00python3.11";
         let python = told(answer).python.expect("a Python");
         assert_eq!((python.version.as_str(), python.path.as_path()), ("3.11.2", Path::new("/usr/bin/python3")));
     }

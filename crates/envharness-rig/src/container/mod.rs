@@ -76,6 +76,17 @@ pub(crate) fn reconnect(kind: &str, url: &str) -> Result<Engine, RigError> {
     Ok(Engine::new(Address { kind, url: url.to_owned(), reason: "the context was made there".into() })?)
 }
 
+/// An engine's version, address and runtimes, for a person.
+pub(crate) fn about(settings: &Settings, home: &Home, kind: &str) -> Result<String, RigError> {
+    let engine = connect(settings, home, Kind::parse(kind).unwrap_or(Kind::Docker))?;
+    let deadline = Deadline::new(Some(Duration::from_secs(5)));
+    let facts = engine.facts(&Waiting::short(settings, deadline, &crate::event::Quiet))?;
+    let root = if facts.rootless { ", without root" } else { "" };
+    let limits = if facts.cgroup.is_empty() { ", enforces no limits" } else { "" };
+    let runtimes = if facts.runtimes.is_empty() { String::new() } else { format!(", runtimes {}", facts.runtimes.join(", ")) };
+    Ok(format!("{} at {}{root}{limits}{runtimes}", facts.version, engine.address().url))
+}
+
 /// Whose store it is, on everything that an engine keeps for it.
 pub(crate) fn home_label(home: &Home) -> String {
     let machine = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
@@ -117,7 +128,8 @@ struct KnownFacts {
 pub(crate) fn facts(home: &Home, engine: &Engine, call: &dyn Call) -> Result<Facts, RigError> {
     use std::os::unix::fs::MetadataExt as _;
     let socket = engine.address().socket();
-    let stamp = socket.as_deref().and_then(|path| std::fs::metadata(path).ok()).map(|m| format!("1 {} {}.{}", m.ino(), m.ctime(), m.ctime_nsec()));
+    let stamp =
+        socket.as_deref().and_then(|path| std::fs::metadata(path).ok()).map(|m| format!("1 {} {}.{}", m.ino(), m.ctime(), m.ctime_nsec()));
     let key = Path::new("engine").join(engine.address().url.trim_start_matches("unix://").trim_start_matches('/'));
     if let Some(stamp) = &stamp
         && let Some(text) = home.known_interpreter(&key, stamp)?

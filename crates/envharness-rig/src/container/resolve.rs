@@ -12,7 +12,13 @@ use crate::resolve::{Provided, Resolver, Upgrade, merge};
 
 impl Resolver<'_> {
     /// Resolves a spec whose processes run in a container: for the image's own Python, version and C library.
-    pub(crate) fn resolve_container(&self, spec: &Spec, platforms: &[Platform], old: Option<&Lock>, upgrade: &Upgrade) -> Result<Lock, RigError> {
+    pub(crate) fn resolve_container(
+        &self,
+        spec: &Spec,
+        platforms: &[Platform],
+        old: Option<&Lock>,
+        upgrade: &Upgrade,
+    ) -> Result<Lock, RigError> {
         let started = std::time::Instant::now();
         let engine = connect(self.settings, self.home, kind_of(spec))?;
         let short = Waiting::short(self.settings, self.deadline, self.reporter);

@@ -11,9 +11,9 @@ use std::time::Duration;
 use envharness_sandbox::{ChildOptions, NamespaceChannel, Plan, Tree, configure};
 use envharness_spec::TmpPolicy;
 
+use super::inside::{Inside, Listener};
 use super::{Context, PROCESS_OF};
 use crate::environment;
-use super::inside::Inside;
 use crate::error::{IoContext as _, RigError};
 use crate::process::{self, Input, Output, RunLimits, Sink};
 
@@ -130,7 +130,7 @@ impl Context {
             no_output: if terminal { None } else { options.no_output.or(timeouts.no_output) },
         };
         if let Some(place) = self.container() {
-            let result = self.execute_inside(place, argv, options, limits, sink, interrupted, &secrets);
+            let result = self.execute_inside(place, argv, options, &mut Listener { limits, sink, interrupted }, &secrets);
             self.write_log(argv, &result, &secrets);
             self.touch()?;
             return result;

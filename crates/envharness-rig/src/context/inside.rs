@@ -47,6 +47,13 @@ enum Stop {
     Asked,
 }
 
+/// Who hears a command, and for how long.
+pub(super) struct Listener<'a> {
+    pub limits: RunLimits,
+    pub sink: Sink<'a>,
+    pub interrupted: &'a dyn Fn() -> bool,
+}
+
 impl Context {
     /// Where its container is; `None` for a context of this machine's own processes.
     pub(crate) fn container(&self) -> Option<&ContainerPlace> {
@@ -100,7 +107,8 @@ impl Context {
     /// How the caller reaches the network: proxies, and whom to trust.
     pub(super) fn network_variables(&self) -> Vec<(String, String)> {
         let files = self.certificates();
-        let there = |name: &&str| !CERTIFICATES.contains(name) || self.settings.variable(name).is_some_and(|path| files.contains(&path.into()));
+        let there =
+            |name: &&str| !CERTIFICATES.contains(name) || self.settings.variable(name).is_some_and(|path| files.contains(&path.into()));
         let names = PROXIES.iter().chain(&CERTIFICATES).filter(|name| there(name));
         names.filter_map(|name| Some(((*name).to_owned(), self.settings.variable(name)?.to_owned()))).collect()
     }
@@ -229,36 +237,32 @@ impl Context {
         place: &ContainerPlace,
         argv: &[String],
         options: &ExecOptions<'_>,
-        limits: RunLimits,
-        sink: Sink<'_>,
-        interrupted: &dyn Fn() -> bool,
+        listener: &mut Listener<'_>,
         secrets: &BTreeMap<String, String>,
     ) -> Result<Output, RigError> {
         self.refresh(place)?;
         let marker = format!("ENVHARNESS_RUN={}", envharness_store::random_suffix(16));
         let spec = self.exec_spec(place, argv, options, secrets, &marker)?;
-        let first = self.listen(place, &spec, options, limits, sink, interrupted, &marker);
+        let first = self.listen(place, &spec, options, listener, &marker);
         match first {
             // Nothing of it ran: the container was paused, or ended with its engine.
             Err(RigError::Engine(error)) if is_asleep(&error) => {
                 self.revive(place)?;
-                self.listen(place, &spec, options, limits, sink, interrupted, &marker)
+                self.listen(place, &spec, options, listener, &marker)
             }
             other => other,
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "each is another side of a run: what, input, limits, output, end")]
     fn listen(
         &self,
         place: &ContainerPlace,
         spec: &ExecSpec,
         options: &ExecOptions<'_>,
-        limits: RunLimits,
-        sink: Sink<'_>,
-        interrupted: &dyn Fn() -> bool,
+        listener: &mut Listener<'_>,
         marker: &str,
     ) -> Result<Output, RigError> {
+        let Listener { limits, sink, interrupted } = listener;
         let program = spec.argv[0].clone();
         let started = Instant::now();
         let record = std::cell::RefCell::new((Record::default(), started));
@@ -476,8 +480,8 @@ impl Context {
         // It answers as soon as the command has begun, or failed to.
         let _ = wait.recv();
         if inside.id() == 0 {
-            // Over before it was looked at, or never begun.
-            let _ = wait.recv();
+            // Over before it was looked at, or never begun; an engine that says neither is not waited for.
+            let _ = wait.recv_timeout(Duration::from_secs(10));
         }
         if let Ok(mut ended) = inside.shared.ended.try_lock()
             && matches!(*ended, Some(Err(_)))
@@ -506,7 +510,9 @@ fn is_asleep(error: &EngineError) -> bool {
     match error {
         EngineError::NoContainer { .. } => true,
         EngineError::Refused { status: 409 | 500, reason, .. } => {
-            ["is not running", "is paused", "not running", "container state improper", "is stopped"].iter().any(|sign| reason.contains(sign))
+            ["is not running", "is paused", "not running", "container state improper", "is stopped"]
+                .iter()
+                .any(|sign| reason.contains(sign))
         }
         _ => false,
     }

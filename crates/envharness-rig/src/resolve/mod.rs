@@ -434,7 +434,9 @@ pub fn refuse_unavailable(spec: &Spec) -> Result<(), RigError> {
     let file = || spec.file.as_ref().map_or_else(|| spec.name.clone(), |file| file.display().to_string());
     if !spec.is_container() {
         let mut keys = spec.container.asked();
-        keys.extend([("image", spec.image.is_some()), ("dockerfile", spec.dockerfile.is_some())].iter().filter(|(_, set)| *set).map(|(key, _)| key));
+        keys.extend(
+            [("image", spec.image.is_some()), ("dockerfile", spec.dockerfile.is_some())].iter().filter(|(_, set)| *set).map(|(key, _)| key),
+        );
         if spec.isolation == Isolation::Container {
             keys.push("isolation: container");
         }

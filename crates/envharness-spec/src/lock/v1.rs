@@ -5,7 +5,9 @@ use std::fmt::Write as _;
 
 use serde::Deserialize;
 
-use super::{CondaSource, Inputs, LOCK_VERSION, Lock, LockError, LockedFile, LockedImage, LockedPackage, LockedPython, LockedSource, Platform};
+use super::{
+    CondaSource, Inputs, LOCK_VERSION, Lock, LockError, LockedFile, LockedImage, LockedPackage, LockedPython, LockedSource, Platform,
+};
 use crate::digest::Digest;
 use crate::spec::Backend;
 
@@ -240,7 +242,8 @@ pub(super) fn print(lock: &Lock) -> String {
         line(format!("name = {}", quote(&image.name)));
         line(format!("id = {}", quote(&image.id)));
         let context = image.context.as_ref().map(Digest::to_string);
-        let optional = [("pull", image.pull.as_ref()), ("libc", Some(&image.libc)), ("python", Some(&image.python)), ("context", context.as_ref())];
+        let optional =
+            [("pull", image.pull.as_ref()), ("libc", Some(&image.libc)), ("python", Some(&image.python)), ("context", context.as_ref())];
         for (key, value) in optional {
             if let Some(value) = value.filter(|value| !value.is_empty()) {
                 line(format!("{key} = {}", quote(value)));

@@ -37,7 +37,8 @@ impl Reader<'_> {
                 let text = self.text(value, &path)?;
                 if key.text == PROJECT {
                     let hint = format!("one of {}", Access::WORDS.join(", "));
-                    out.project = Access::parse(&text).ok_or_else(|| self.error(value, &path, format!("`{text}` is no access")).hint(hint))?;
+                    out.project =
+                        Access::parse(&text).ok_or_else(|| self.error(value, &path, format!("`{text}` is no access")).hint(hint))?;
                 } else {
                     self.mount(out, &text, &key.text, value, &path)?;
                 }
