@@ -132,7 +132,8 @@ class Context:
         if self._activate is True:
             self.close()
             raise ActivationError(f"cannot activate {self.spec.name}: {reason}", hint="use ctx.run, ctx.execute or ctx.call")
-        if threading.current_thread() is threading.main_thread():
+        # Who asks for a container knows that its code is elsewhere.
+        if threading.current_thread() is threading.main_thread() and native.engine is None:
             warn(f"{native.id} is not activated: {reason}\nhint: use ctx.run, ctx.execute or ctx.call")
 
     def _deactivate(self) -> None:
