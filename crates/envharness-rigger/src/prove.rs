@@ -1,0 +1,89 @@
+//! Whether a distribution provides a module, by what its wheel recorded when it was installed.
+
+use std::fs;
+use std::path::Path;
+
+use envharness_rig::{LockRequest, Quiet, Rig};
+use envharness_spec::{Requirement, Spec};
+
+use crate::plan::{Origin, Plan};
+use crate::table::normal;
+
+/// Whether the RECORD of an installed distribution holds a module.
+pub(crate) fn provides(site_packages: &Path, distribution: &str, module: &str) -> Option<bool> {
+    let record = records(site_packages).into_iter().find(|(name, _)| name == distribution).map(|(_, text)| text)?;
+    let inside = |line: &str| {
+        let line = line.trim_start_matches('"');
+        line.strip_prefix(module).is_some_and(|rest| rest.starts_with(['/', '.']))
+    };
+    Some(record.lines().any(inside))
+}
+
+fn records(site_packages: &Path) -> Vec<(String, String)> {
+    let entries = fs::read_dir(site_packages).into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            let distribution = normal(name.strip_suffix(".dist-info")?.rsplit_once('-')?.0);
+            Some((distribution, fs::read_to_string(entry.path().join("RECORD")).ok()?))
+        })
+        .collect()
+}
+
+/// Lets distributions that only have the name of their module prove themselves, each by itself and from a wheel alone, so that
+/// nothing of theirs runs. Returns those that did not, with the reason.
+pub(crate) fn own_names(rig: &Rig, plan: &Plan, interrupted: &dyn Fn() -> bool) -> Vec<(String, String, String)> {
+    let mut refused = Vec::new();
+    let unproved = plan.packages.iter().filter(|(_, wanted)| wanted.origin == Origin::OwnName);
+    for (name, wanted) in unproved {
+        let Some(module) = wanted.module.clone().filter(|_| !interrupted()) else { continue };
+        let Ok(requirement) = Requirement::parse(name) else { continue };
+        let spec = Spec {
+            name: "proof".into(),
+            python: plan.python.as_ref().map(|python| python.value.clone()),
+            pip: vec![requirement],
+            indexes: plan.base.indexes.clone(),
+            find_links: plan.base.find_links.clone(),
+            exclude_newer: plan.exclude_newer.as_ref().map(|day| day.value.clone()),
+            no_build: true,
+            compile: envharness_spec::Compile::Never,
+            base: plan.base.base.clone(),
+            ..Spec::default()
+        };
+        let synced = rig.sync(&spec, &LockRequest::default(), &Quiet);
+        let why = match synced {
+            Err(error) => format!("there is no wheel of a distribution `{name}` ({error})"),
+            Ok(synced) => {
+                let library = synced.lock.python.version.split('.').take(2).collect::<Vec<_>>().join(".");
+                let site_packages = synced.path.join("lib").join(format!("python{library}")).join("site-packages");
+                match provides(&site_packages, name, &module) {
+                    Some(true) => continue,
+                    _ => format!("the distribution `{name}` has no module `{module}`"),
+                }
+            }
+        };
+        refused.push((name.clone(), module, why));
+    }
+    refused
+}
+
+/// The first module that the RECORD of an installed distribution holds.
+pub(crate) fn first_module(site_packages: &Path, distribution: &str) -> Option<String> {
+    let record = records(site_packages).into_iter().find(|(name, _)| name == distribution).map(|(_, text)| text)?;
+    let mut modules: Vec<&str> = record
+        .lines()
+        .filter_map(|line| {
+            let path = line.split(',').next()?;
+            let (top, rest) = path.split_once('/').unwrap_or((path, ""));
+            let module = if rest.is_empty() { top.strip_suffix(".py")? } else { (rest == "__init__.py").then_some(top)? };
+            let plain = module.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+                && !module.starts_with('_')
+                && !matches!(module, "tests" | "test" | "docs" | "examples");
+            plain.then_some(module)
+        })
+        .collect();
+    // The one that has the distribution's name comes first.
+    let named = normal(distribution);
+    modules.sort_by_key(|module| (normal(module) != named, module.len()));
+    modules.first().map(|module| (*module).to_owned())
+}
