@@ -75,3 +75,36 @@ def take(program: Program, folder: Path, cache: Path) -> Path:
                 wanted.discard(relative)
     assert not wanted, f"{program.archive} has no {wanted}"
     return folder / Path(program.path).name
+
+
+#: Single files of 2019 to today: numerics, statistics, plotting, learning, evolution, graphs, web, storage, simulation.
+PROGRAMS: list[Program] = []
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A spec that does not work, and the check that says when it does."""
+
+    name: str
+    spec: str
+    check: tuple[str, ...]
+    #: Whether every run of the tests tries it.
+    ci: bool = False
+
+
+def _python(code: str) -> tuple[str, ...]:
+    return ("python", "-c", code)
+
+
+BROKEN = [
+    Broken("dead-pin", "python: '3.11'\ndeps: [numpy==1.26.99]\n", _python("import numpy; assert numpy.__version__.startswith('1.26')")),
+    Broken("numpy-2-trap", "python: '3.11'\ndeps: [numpy==2.0.2, pandas==2.0.3]\n", _python("import pandas; pandas.DataFrame([1])"), ci=True),
+    Broken("python-too-new", "python: '3.12'\ndeps: [numpy==1.21.6]\n", _python("import numpy")),
+    Broken("conflicting-pins", "python: '3.9'\ndeps: [flask==1.1.4, jinja2==3.1.2]\n", _python("import flask")),
+    Broken("fallen-below", "python: '3.9'\ndeps: [flask==1.1.4, markupsafe]\n", _python("import flask"), ci=True),
+    Broken("name-that-is-gone", "python: '3.11'\ndeps: [scipy]\n", _python("from scipy.integrate import simps; simps([1, 2, 3])")),
+    Broken("squatter", "python: '3.11'\ndeps: [sklearn]\n", _python("import sklearn.linear_model")),
+    Broken("part-that-is-gone", "python: '3.11'\ndeps: [setuptools]\n", _python("import pkg_resources"), ci=True),
+    Broken("python-without-a-module", "python: '3.13'\ndeps: [six==1.16.0]\n", _python("import cgi, six")),
+    Broken("extra-not-asked-for", "python: '3.11'\ndeps: [pandas==2.2.3]\n", _python("import pandas; pandas.DataFrame([1]).to_excel('x.xlsx')")),
+]

@@ -13,6 +13,7 @@ use crate::evidence::{Evidence, Need};
 use crate::plan::Plan;
 use crate::problem::{Problem, Stage};
 use crate::prove;
+use crate::table::TABLE;
 
 /// What tells that a task works.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -120,13 +121,14 @@ impl Bench<'_> {
     /// Tries every import that must work, and every name that is used of what was imported.
     fn imports(&self, context: &Context, plan: &Plan) -> Result<Vec<Problem>, RigError> {
         let mut modules: Vec<String> = Vec::new();
-        let mut uses: Vec<String> = self.evidence.uses.keys().cloned().collect();
         for import in self.evidence.needed() {
             modules.push(import.module.clone());
         }
-        for import in self.evidence.imports.iter().filter(|import| import.need != Need::Optional) {
-            uses.extend(import.names.iter().map(|name| format!("{}.{name}", import.module)));
-        }
+        let taken = self.evidence.imports.iter().filter(|import| import.need != Need::Optional);
+        let mut uses: Vec<String> =
+            taken.flat_map(|i| i.names.iter().map(|name| format!("{}.{name}", i.module)).collect::<Vec<_>>()).collect();
+        // A module may make up attributes while it runs; only those that are known to be gone are missed for certain.
+        uses.extend(self.evidence.uses.keys().filter(|dotted| TABLE.gone(dotted).is_some()).cloned());
         // Of imports that stand in for each other those that were taken are tried.
         modules.retain(|module| {
             let import = self.evidence.imports.iter().find(|import| import.module == *module);

@@ -1,11 +1,13 @@
 //! Whether a distribution provides a module, by what its wheel recorded when it was installed.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
 use envharness_rig::{LockRequest, Quiet, Rig};
 use envharness_spec::{Requirement, Spec};
 
+use crate::evidence::Evidence;
 use crate::plan::{Origin, Plan};
 use crate::table::normal;
 
@@ -32,7 +34,7 @@ fn records(site_packages: &Path) -> Vec<(String, String)> {
 
 /// Lets distributions that only have the name of their module prove themselves, each by itself and from a wheel alone, so that
 /// nothing of theirs runs. Returns those that did not, with the reason.
-pub(crate) fn own_names(rig: &Rig, plan: &Plan, interrupted: &dyn Fn() -> bool) -> Vec<(String, String, String)> {
+pub(crate) fn own_names(rig: &Rig, plan: &Plan, evidence: &Evidence, interrupted: &dyn Fn() -> bool) -> Vec<(String, String, String)> {
     let mut refused = Vec::new();
     let unproved = plan.packages.iter().filter(|(_, wanted)| wanted.origin == Origin::OwnName);
     for (name, wanted) in unproved {
@@ -57,7 +59,10 @@ pub(crate) fn own_names(rig: &Rig, plan: &Plan, interrupted: &dyn Fn() -> bool) 
                 let library = synced.lock.python.version.split('.').take(2).collect::<Vec<_>>().join(".");
                 let site_packages = synced.path.join("lib").join(format!("python{library}")).join("site-packages");
                 match provides(&site_packages, name, &module) {
-                    Some(true) => continue,
+                    Some(true) => match doubt(&site_packages, name, &module, evidence) {
+                        None => continue,
+                        Some(doubt) => format!("{doubt}; `--with {name}` takes it all the same"),
+                    },
                     _ => format!("the distribution `{name}` has no module `{module}`"),
                 }
             }
@@ -65,6 +70,35 @@ pub(crate) fn own_names(rig: &Rig, plan: &Plan, interrupted: &dyn Fn() -> bool) 
         refused.push((name.clone(), module, why));
     }
     refused
+}
+
+/// Why a distribution that has the module's name may be another than what is meant: the task uses nothing of it that could be
+/// looked for, or uses what it does not have. A task's own module that is missing has often a namesake on an index.
+fn doubt(site_packages: &Path, distribution: &str, module: &str, evidence: &Evidence) -> Option<String> {
+    let top = |dotted: &str| dotted.split('.').next() == Some(module);
+    let imported = evidence.imports.iter().filter(|import| top(&import.module));
+    let mut parts: BTreeSet<&str> =
+        evidence.uses.keys().filter(|dotted| top(dotted)).filter_map(|dotted| dotted.split('.').nth(1)).collect();
+    for import in imported {
+        parts.extend(import.module.split('.').skip(1));
+        parts.extend(import.names.iter().map(String::as_str));
+    }
+    if parts.is_empty() {
+        return Some(format!("a distribution `{distribution}` has a module of that name, and nothing tells that it is what is meant"));
+    }
+    let record = records(site_packages).into_iter().find(|(name, _)| name == distribution).map(|(_, text)| text)?;
+    let mut lacking = parts.clone();
+    lacking.retain(|part| !record.lines().any(|line| line.split(['/', '.', ',']).any(|piece| piece == *part)));
+    for path in record.lines().filter_map(|line| line.split(',').next()) {
+        let code = [".py", ".pyi", ".so"].iter().any(|end| path.ends_with(end)) && !path.starts_with("..");
+        if lacking.is_empty() || !code {
+            continue;
+        }
+        let bytes = fs::read(site_packages.join(path)).unwrap_or_default();
+        lacking.retain(|part| !bytes.windows(part.len()).any(|window| window == part.as_bytes()));
+    }
+    let lacks = lacking.iter().map(|part| format!("`{part}`")).collect::<Vec<_>>().join(", ");
+    (!lacking.is_empty()).then(|| format!("the distribution `{distribution}` has nothing called {lacks}, which the task uses of it"))
 }
 
 /// The first module that the RECORD of an installed distribution holds.

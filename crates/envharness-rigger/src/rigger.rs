@@ -245,7 +245,7 @@ impl Rigger<'_> {
 
     /// Distributions that only have a module's name prove themselves before the first attempt.
     fn prove(&self, decision: &mut Decision, evidence: &Evidence, reporter: &dyn Reporter) {
-        for (name, module, why) in prove::own_names(self.rig, &decision.plan, &|| reporter.interrupted()) {
+        for (name, module, why) in prove::own_names(self.rig, &decision.plan, evidence, &|| reporter.interrupted()) {
             decision.plan.packages.remove(&name);
             let import = evidence.needed().into_iter().find(|i| i.module.split('.').next() == Some(&module)).cloned();
             let place = import.as_ref().map(|i| i.place.clone()).unwrap_or_default();

@@ -11,7 +11,7 @@ mod gc;
 mod image;
 mod init;
 mod lock;
-pub mod rig;
+mod rig;
 mod serve;
 mod store;
 mod trace;
@@ -23,6 +23,8 @@ use envharness_rig::{ErrorKind, LockMode, LockRequest, Rig, RigError, Settings, 
 use envharness_rigger::RiggerError;
 use envharness_spec::{Platform, Spec};
 use tracing_subscriber::filter::LevelFilter;
+
+pub use rig::{json_of as rigged_json, progress_line};
 
 use crate::args::{Cli, Command, ConfigCommand, Global, LockFlags, LogFormat, LogLevel};
 use crate::exit;

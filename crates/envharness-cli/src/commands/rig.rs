@@ -86,28 +86,35 @@ fn target(text: &str) -> anyhow::Result<Target> {
     Ok(Target::Traceback(traceback))
 }
 
-/// One line an attempt; in JSON lines, one record.
 fn tell(session: &Session, progress: &Progress<'_>) {
     let printer = session.printer;
     match progress {
-        Progress::Read(evidence) => {
-            let counts = [counted(evidence.sources.len(), "file"), counted(evidence.imports.len(), "import")];
-            printer.note(&format!("Read {}: {}", counts[0], counts[1]));
-        }
         Progress::Decided(decision) => {
-            for remark in &decision.remarks {
-                printer.note(&format!("  {remark}"));
-            }
+            decision.remarks.iter().for_each(|remark| printer.note(&format!("  {remark}")));
             for missing in &decision.missing {
                 printer.warning(&format!("`{}` ({}): {}", missing.module, missing.place, missing.why), None);
             }
         }
         Progress::Remark(text) => printer.warning(text, None),
-        Progress::Trying(_) => {}
-        Progress::Tried(attempted) => {
-            session.reporter.finish();
-            printer.note(&line(attempted));
+        other => {
+            if let Some(line) = progress_line(other) {
+                session.reporter.finish();
+                printer.note(&line);
+            }
         }
+    }
+}
+
+/// One line for a person: what was read, and each attempt.
+pub fn progress_line(progress: &Progress<'_>) -> Option<String> {
+    match progress {
+        Progress::Read(evidence) => {
+            let files = counted(evidence.sources.len(), "file");
+            Some(format!("Read {files}: {}", counted(evidence.imports.len(), "import")))
+        }
+        Progress::Remark(text) => Some(text.clone()),
+        Progress::Tried(attempted) => Some(line(attempted)),
+        Progress::Decided(_) | Progress::Trying(_) => None,
     }
 }
 

@@ -77,6 +77,14 @@ fn by_day(from: &[u32], day: Option<&str>) -> Option<(u32, String)> {
     Some((nearest, said))
 }
 
+/// The Python that was nearest to current on a day, among those that are there and that the task allows.
+pub(crate) fn current_python(day: &str, evidence: &Evidence, world: &World) -> Option<String> {
+    let firm = evidence.pythons.iter().filter(|bound| bound.firm).collect::<Vec<_>>();
+    let mut there: Vec<u32> = world.pythons.iter().filter_map(|version| minor(version)).collect();
+    there.retain(|minor| firm.iter().all(|bound| allows(bound, *minor)));
+    by_day(&there, Some(day)).map(|(minor, _)| format!("3.{minor}"))
+}
+
 /// The newest that the task's own recipes use.
 fn by_hint(from: &[u32], hints: &[&PythonBound]) -> Option<(u32, String)> {
     let hinted =

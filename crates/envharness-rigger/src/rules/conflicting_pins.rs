@@ -47,6 +47,10 @@ impl Rule for ConflictingPins {
         for found in WOULD_WORK.captures_iter(text) {
             // What other requirements leave open is written down as a bound, so that it can move with them.
             let (pin, other) = (&found[1], &found[2]);
+            // A bound that a rule has set is not let go again: it was there for a reason.
+            if pin.contains('<') && !pin.contains(['=', '>']) {
+                continue;
+            }
             let (name, version) = other.split_once("==").unwrap_or((other, ""));
             finding.cause = format!("`{pin}` goes with nothing else that is asked for");
             finding = finding.way(vec![Change::Limit(format!("{name}=={version}"))]);

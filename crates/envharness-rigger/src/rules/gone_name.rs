@@ -71,10 +71,8 @@ impl Rule for GoneName {
         let name = owner(&dotted, scene)?;
         let version = scene.versions.get(&name)?.clone();
         let mut finding = Finding::new(self.name(), format!("{name} {version} has no `{dotted}`{place}"));
-        let old = scene.evidence.dates.iter().map(|date| date.day.as_str()).max();
-        if let Some(day) = old.filter(|day| scene.plan.exclude_newer.is_none() && crate::decide::year_of_age(day, &scene.world.today) > 1.0)
-        {
-            finding = finding.way(vec![Change::ExcludeNewer(Some(day.to_owned()))]);
+        if let Some(changes) = super::older_versions::of_its_time(scene) {
+            finding = finding.way(changes);
         }
         for older in older(&name, &version) {
             finding = finding.way(vec![Change::Limit(older)]);
@@ -149,7 +147,7 @@ mod tests {
         scene.evidence.dates = vec![Dated { day: "2021-03-01".into(), why: "files".into(), firm: false }];
         let found =
             scene.ask(&GoneName, &problem(Stage::Check, None, "ImportError: cannot import name 'Old' from 'mesa.time' (x)")).unwrap();
-        assert_eq!(found.ways[0], [Change::ExcludeNewer(Some("2021-03-01".into()))]);
+        assert_eq!(found.ways[0], [Change::ExcludeNewer(Some("2021-03-01".into())), Change::Python("3.9".into())]);
         assert_eq!(found.ways[1], [Change::Limit("mesa<3".into())]);
     }
 

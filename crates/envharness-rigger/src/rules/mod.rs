@@ -14,6 +14,7 @@ mod gone_name;
 mod gpu_absent;
 mod module_missing;
 mod network_needed;
+mod older_versions;
 mod out_of_memory;
 mod system_library;
 mod wrong_python;
@@ -78,7 +79,7 @@ pub trait Rule: Sync {
 }
 
 /// The rules, those that know more exactly first.
-pub static RULES: [&dyn Rule; 15] = [
+pub static RULES: [&dyn Rule; 16] = [
     &gpu_absent::GpuAbsent,
     &cuda_too_new::CudaTooNew,
     &system_library::SystemLibrary,
@@ -94,6 +95,7 @@ pub static RULES: [&dyn Rule; 15] = [
     &out_of_memory::OutOfMemory,
     &network_needed::NetworkNeeded,
     &data_missing::DataMissing,
+    &older_versions::OlderVersions,
 ];
 
 /// The first rule that knows a failure.
