@@ -78,7 +78,36 @@ def take(program: Program, folder: Path, cache: Path) -> Path:
 
 
 #: Single files of 2019 to today: numerics, statistics, plotting, learning, evolution, graphs, web, storage, simulation.
-PROGRAMS: list[Program] = []
+PROGRAMS: list[Program] = [
+    Program("networkx==2.5", "examples/drawing/plot_degree_histogram.py", distributions=("networkx", "matplotlib"), ci=True),
+    Program("networkx==2.5", "examples/advanced/plot_eigenvalues.py", distributions=("networkx", "matplotlib", "numpy", "scipy")),
+    Program("networkx==2.6.3", "examples/algorithms/plot_parallel_betweenness.py", distributions=("networkx", "matplotlib", "scipy", "numpy")),
+    Program("scikit-learn==0.24.2", "examples/ensemble/plot_gradient_boosting_quantile.py", distributions=("scikit-learn", "matplotlib", "numpy")),
+    Program("scikit-learn==0.24.2", "examples/ensemble/plot_gradient_boosting_regularization.py", distributions=("scikit-learn", "matplotlib", "numpy")),
+    Program("scikit-learn==1.9.1", "examples/decomposition/plot_incremental_pca.py", distributions=("scikit-learn", "matplotlib", "numpy")),
+    Program("statsmodels==0.12.2", "examples/python/kernel_density.py", distributions=("statsmodels", "matplotlib", "numpy", "scipy", "pandas")),
+    Program("statsmodels==0.12.2", "examples/python/ols.py", distributions=("statsmodels", "matplotlib", "numpy", "pandas")),
+    Program("aiohttp==3.7.4", "examples/background_tasks.py", check=(), distributions=("aiohttp", "aioredis"), ci=True),
+    Program(
+        "imbalanced-learn==0.8.0", "examples/api/plot_sampling_strategy_usage.py",
+        distributions=("imbalanced-learn", "matplotlib", "numpy", "scikit-learn", "seaborn"),
+    ),
+    Program("control==0.9.0", "examples/cruise-control.py", distributions=("control", "matplotlib", "numpy")),
+    Program("lmfit==1.0.2", "examples/example_brute.py", distributions=("lmfit", "matplotlib", "numpy")),
+    Program("h5py==3.1.0", "examples/dataset_concatenation.py", distributions=("h5py", "numpy"), ci=True),
+    Program("deap==1.3.1", "examples/ga/onemax_numpy.py", distributions=("deap", "numpy"), ci=True),
+    Program("pulp==2.4", "examples/BeerDistributionProblem.py", distributions=("pulp", "numpy"), ci=True),
+    Program("simpy==4.1.2", "docs/examples/code/carwash.py", distributions=("simpy",), ci=True),
+    Program("xlsxwriter==3.3.1", "examples/pandas_chart_columns.py", distributions=("xlsxwriter", "pandas"), ci=True),
+    Program("altair==4.2.2", "altair/examples/scatter_tooltips.py", distributions=("altair", "vega-datasets"), ci=True),
+    Program("sqlalchemy==1.4.54", "examples/vertical/dictlike.py", distributions=("sqlalchemy",)),
+    Program("pywavelets==1.1.1", "demo/dwt_signal_decomposition.py", distributions=("pywavelets", "matplotlib", "numpy")),
+    Program("sympy==1.8", "examples/intermediate/vandermonde.py", distributions=("sympy",)),
+    Program("gevent==26.9.0", "examples/threadpool.py", distributions=("gevent",)),
+    Program("falcon==4.4.0", "examples/recipes/msgspec_main.py", check=(), distributions=("falcon", "msgspec")),
+    Program("werkzeug==1.0.1", "examples/shortly/shortly.py", check=(), distributions=("werkzeug", "jinja2", "redis")),
+    Program("simple-rl==0.811", "examples/simple_example.py", distributions=("simple-rl", "numpy", "matplotlib")),
+]
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ use envharness_spec::Lock;
 use serde::Deserialize;
 use serde_json::json;
 
+use crate::decide::Missing;
 use crate::evidence::{Evidence, Need};
 use crate::plan::Plan;
 use crate::problem::{Problem, Stage};
@@ -44,6 +45,14 @@ pub(crate) struct Bench<'a> {
     pub limit: Duration,
     /// The folder that the check runs in.
     pub cwd: PathBuf,
+    /// Modules that nothing provides.
+    pub missing: &'a [Missing],
+}
+
+/// Whether a problem is only that a module is missing that nothing provides.
+pub(crate) fn is_missing(problem: &Problem, missing: &[Missing]) -> bool {
+    let top = problem.subject.as_deref().and_then(|subject| subject.split('.').next());
+    problem.stage == Stage::Imports && missing.iter().any(|missing| Some(missing.module.as_str()) == top)
 }
 
 #[derive(Debug, Deserialize)]
@@ -86,7 +95,9 @@ impl Bench<'_> {
             return Ok(if imports.is_empty() { (Stage::Passed, imports) } else { (Stage::Imports, imports) });
         };
         // Imports that fail are told first: they name everything at once, where a run stops at the first.
-        let required: Vec<Problem> = imports.into_iter().filter(|problem| self.is_required(problem)).collect();
+        // What is known to be missing the command may still do without.
+        let required: Vec<Problem> =
+            imports.into_iter().filter(|problem| self.is_required(problem) && !is_missing(problem, self.missing)).collect();
         if !required.is_empty() {
             return Ok((Stage::Imports, required));
         }

@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::advisor;
-use crate::attempt::{Bench, Check, Outcome};
+use crate::attempt::{Bench, Check, Outcome, is_missing};
 use crate::decide::{Decision, Missing, Wishes, decide};
 use crate::error::RiggerError;
 use crate::evidence::{Evidence, Kind};
@@ -173,6 +173,7 @@ impl Rigger<'_> {
             reporter,
             limit: self.options.timeout,
             cwd: self.cwd(&evidence, target),
+            missing: &decision.missing,
         };
         let mut plan = decision.plan.clone();
         let mut obstacles: Vec<String> = Vec::new();
@@ -206,7 +207,8 @@ impl Rigger<'_> {
         let missing = decision.missing.iter().map(|m| format!("`{}` ({}): {}", m.module, m.place, m.why));
         let passed = passed && (decision.missing.is_empty() || matches!(check, Check::Command(_)));
         if !passed {
-            obstacles.splice(0..0, missing.chain(best.problems.iter().map(|p| format!("{}: {}", p.stage.text(), p.line()))));
+            let others = best.problems.iter().filter(|problem| !is_missing(problem, &decision.missing));
+            obstacles.splice(0..0, missing.chain(others.map(|p| format!("{}: {}", p.stage.text(), p.line()))));
             if !decision.missing.is_empty() {
                 advice.push("name the distribution of what is missing by `--with`".into());
             }
@@ -365,12 +367,11 @@ impl Course<'_> {
     /// What follows from an attempt.
     fn step(&mut self, plan: &Plan, outcome: Outcome, reporter: &dyn Reporter) -> Result<Step, RiggerError> {
         let Outcome { stage, problems, versions, lock, elapsed } = outcome;
-        // What is known to be missing is told once, and no rule finds more about it.
-        let problems: Vec<Problem> = problems.into_iter().filter(|p| !self.is_known_missing(p)).collect();
-        let stage = if problems.is_empty() { Stage::Passed } else { stage };
         let scene = Scene { plan, versions: &versions, evidence: self.evidence, world: self.world };
         let mut findings: Vec<Finding> = Vec::new();
-        for finding in problems.iter().filter_map(|problem| diagnose(problem, scene)) {
+        // What is known to be missing is told, and no rule finds more about it.
+        let open = problems.iter().filter(|problem| !is_missing(problem, self.missing));
+        for finding in open.filter_map(|problem| diagnose(problem, scene)) {
             if !findings.contains(&finding) {
                 findings.push(finding);
             }
@@ -416,11 +417,6 @@ impl Course<'_> {
         }
         self.attempts.push(attempted);
         Ok(next.map_or(Step::Stuck, |(plan, _)| Step::Next(Box::new(plan))))
-    }
-
-    fn is_known_missing(&self, problem: &Problem) -> bool {
-        let top = problem.subject.as_deref().and_then(|subject| subject.split('.').next());
-        problem.stage == Stage::Imports && self.missing.iter().any(|missing| Some(missing.module.as_str()) == top)
     }
 
     /// The first ways of all findings together come first, then every single way.

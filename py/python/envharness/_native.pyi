@@ -59,7 +59,6 @@ class Lock:
     def to_requirements(self) -> str: ...
     def save(self, path: _Path) -> None: ...
 
-@final
 def rig_task(
     rig: Rig,
     target: str,
@@ -80,6 +79,7 @@ def rig_task(
     cancel: CancelToken | None = None,
 ) -> dict[str, Any]: ...
 
+@final
 class Rig:
     @property
     def guest(self) -> Path: ...

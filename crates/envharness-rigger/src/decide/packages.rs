@@ -140,7 +140,8 @@ fn with_mentioned(requirement: String, evidence: &Evidence) -> String {
     }
     let mentioned = evidence.declared.iter().filter(|declared| declared.weight == Weight::Mentioned);
     let parsed = mentioned.filter_map(|declared| Requirement::parse(&declared.text).ok());
-    let found = parsed.filter(|r| r.name.as_deref() == Some(bare.as_str()) && (!r.specifiers.is_empty() || !r.extras.is_empty())).last();
+    let found =
+        parsed.filter(|r| r.name.as_deref() == Some(bare.as_str()) && (!r.specifiers.is_empty() || !r.extras.is_empty())).next_back();
     found.map_or(requirement, |found| found.to_string())
 }
 

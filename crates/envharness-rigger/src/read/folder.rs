@@ -92,7 +92,8 @@ fn python_files(root: &Path) -> Vec<PathBuf> {
         let name = entry.file_name().to_string_lossy();
         let hidden = entry.depth() > 0 && name.starts_with('.');
         let skipped = entry.file_type().is_dir() && entry.depth() > 0 && (SKIPPED.contains(&name.as_ref()) || name.ends_with(".egg-info"));
-        !hidden && !skipped && !(entry.file_type().is_dir() && entry.path().join("pyvenv.cfg").is_file())
+        let environment = entry.file_type().is_dir() && entry.path().join("pyvenv.cfg").is_file();
+        !(hidden || skipped || environment)
     };
     // Links are not followed: they may lead out of the folder.
     let entries = WalkDir::new(root).follow_links(false).max_depth(12).sort_by_file_name().into_iter().filter_entry(keep).flatten();
@@ -116,10 +117,9 @@ pub(super) fn declarations(rig: &Rig, folder: &Path, evidence: &mut Evidence, wh
     for path in specs.into_iter().chain(deeper.iter().map(|name| folder.join(name)).filter(|path| path.is_file())) {
         take_spec(rig, &path, evidence, true);
     }
-    for (names, place) in [(&["environment.yml", "environment.yaml", "conda.yaml", "conda.yml"], folder.to_owned())] {
-        if let Some(path) = names.iter().map(|name| place.join(name)).find(|path| path.is_file()) {
-            take_spec(rig, &path, evidence, true);
-        }
+    let conda = ["environment.yml", "environment.yaml", "conda.yaml", "conda.yml"];
+    if let Some(path) = conda.iter().map(|name| folder.join(name)).find(|path| path.is_file()) {
+        take_spec(rig, &path, evidence, true);
     }
     for name in &names {
         let path = folder.join(name);

@@ -30,13 +30,9 @@ impl Rule for BinaryBreak {
             return Some(Finding::new(self.name(), cause).way(vec![Change::Limit(format!("numpy>={version}"))]));
         }
         let cause = format!("a native module was built for numpy 1, and numpy is {version}");
-        let change = if asked.contains("==2") || asked.contains(">=2") {
-            Change::Limit("numpy<2".into())
-        } else if asked.is_empty() {
-            Change::Limit("numpy<2".into())
-        } else {
-            Change::Add("numpy<2".into())
-        };
+        // What asks for numpy 2 itself is let go; other bounds stay.
+        let stays = !asked.is_empty() && !asked.contains("==2") && !asked.contains(">=2");
+        let change = if stays { Change::Add("numpy<2".into()) } else { Change::Limit("numpy<2".into()) };
         Some(Finding::new(self.name(), cause).way(vec![change]))
     }
 }
