@@ -1,8 +1,8 @@
-"""Prints the figures of the rigger, beside pipreqs and uv on the same programs: ``python benches/rig.py [NAME...]``.
+"""Prints the figures of the rigger, beside pipreqs and uv on the same programs: ``python benches/rig.py [--warm] [NAME...]``.
 
 Each program (``tests/programs.py``) is one file out of a source archive, alone in a folder. Ours: ``envharness rig FILE -- CHECK``. The peer: ``pipreqs``
 writes requirements, ``uv`` makes a virtual environment with its own choice of Python and installs them, the check runs there. Each is run twice, the
-second time from a warm cache with everything else new, and the second time counts. A broken spec has no peer: pipreqs reads none.
+second time from a warm cache with everything else new, and the second time counts (``--warm`` leaves the first out, where an earlier run has filled the cache). A broken spec has no peer: pipreqs reads none.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ ROOT = Path(tempfile.mkdtemp(prefix="envharness-bench-rig-", dir=os.environ.get(
 CACHE = Path(os.environ.get("ENVHARNESS_BENCH_CACHE", HERE.parent / ".test" / "cache"))
 PIPREQS = str(Path(os.environ.get("PIPREQS", shutil.which("pipreqs") or "pipreqs")).absolute())
 LIMIT = 900
+#: Whether an earlier run has filled the cache.
+WARM = "--warm" in sys.argv
 
 
 def environ(home: Path) -> dict[str, str]:
@@ -96,7 +98,7 @@ def programs(chosen: list[str]) -> None:
     for number, program in enumerate(PROGRAMS):
         if chosen and not any(word in program.name for word in chosen):
             continue
-        for turn in ("cold", "warm"):
+        for turn in ("warm",) if WARM else ("cold", "warm"):
             folder = ROOT / f"{number}-{turn}"
             target = take(program, folder, CACHE).name
             ok, tries, seconds, packages, obstacles = ours(folder, target, [w.format(target) for w in program.check], dict(program.env))
@@ -143,7 +145,7 @@ def broken(chosen: list[str]) -> None:
 
 if __name__ == "__main__":
     try:
-        names = sys.argv[1:]
+        names = [word for word in sys.argv[1:] if not word.startswith("-")]
         if not names or any(word in program.name for word in names for program in PROGRAMS):
             programs(names)
         broken(names)

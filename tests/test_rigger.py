@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import BIN, CACHE, ROOT, need_python, write
+from conftest import BIN, CACHE, MINOR, ROOT, need_python, write
 from programs import BROKEN, PROGRAMS, take
 
 
@@ -155,6 +155,23 @@ def test_an_env_package_is_rigged_with_what_the_guest_answers_for(cli, home):
     shutil.copytree(ROOT / "examples" / "guess", "guess")
     ended = rig(cli, "guess").ok().json
     assert ended["kind"] == "env-package" and not any(name.startswith("openenv") for name in ended["versions"])
+    text = Path("guess/task_spec.yaml").read_text()
+    assert "loads and resets" in text and "pydantic  # openenv.yaml" in text
+    source = Path("guess/app.py").read_text()
+    Path("guess/app.py").write_text(re.sub(r"(def reset\(.*?\).*?:\n)", r"\1        raise RuntimeError('it does not reset')\n", source))
+    broken = rig(cli, "guess")
+    assert broken.code == 1 and "it does not reset" in broken.json["obstacles"][0]
+
+
+def test_a_lock_whose_packages_vanished_moves_to_what_is_nearest(cli, home):
+    write("s.yaml", f"name: s\npython: '{MINOR}'\ndeps: [six, idna]\n")
+    cli("lock", "s.yaml").ok()
+    text = Path("s.lock").read_text()
+    Path("s.lock").write_text(re.sub(r'(name = "six"\nversion = ")[\d.]+', r"\g<1>1.16.99", text))
+    idna = re.search(r'name = "idna"\nversion = "([\d.]+)', text)[1]
+    ended = rig(cli, "s.lock").ok().json
+    assert ended["versions"]["six"] == "1.16.0" and ended["versions"]["idna"] == idna and len(ended["attempts"]) == 2
+    assert "no file answers six==1.16.99" in Path("s_rigged.yaml").read_text()
 
 
 def test_a_python_2_program_and_other_things_that_cannot_be_rigged(cli, home):

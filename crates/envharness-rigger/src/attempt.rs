@@ -23,6 +23,8 @@ pub enum Check {
     Imports,
     /// A command.
     Command(Vec<String>),
+    /// The application of an env package, as its manifest names it: it loads, makes an instance, and that resets.
+    Smoke(String),
 }
 
 /// What came of it.
@@ -91,8 +93,10 @@ impl Bench<'_> {
 
     fn in_context(&self, context: &Context, plan: &Plan) -> Result<(Stage, Vec<Problem>), RigError> {
         let imports = self.imports(context, plan)?;
-        let Check::Command(command) = self.check else {
-            return Ok(if imports.is_empty() { (Stage::Passed, imports) } else { (Stage::Imports, imports) });
+        let command = match self.check {
+            Check::Imports => return Ok(if imports.is_empty() { (Stage::Passed, imports) } else { (Stage::Imports, imports) }),
+            Check::Command(command) => command.clone(),
+            Check::Smoke(application) => self.smoke(context, application),
         };
         // Imports that fail are told first: they name everything at once, where a run stops at the first.
         // What is known to be missing the command may still do without.
@@ -106,7 +110,7 @@ impl Bench<'_> {
             options.env.insert("PYTHONPATH".into(), self.evidence.root.join(path).display().to_string());
         }
         let problem = |text: String, exit_code| Problem { stage: Stage::Check, subject: None, place: None, text, exit_code };
-        match context.execute(command, &options, &mut |_, _| {}, &|| self.reporter.interrupted()) {
+        match context.execute(&command, &options, &mut |_, _| {}, &|| self.reporter.interrupted()) {
             Ok(output) if output.exit_code == 0 => Ok((Stage::Passed, Vec::new())),
             Ok(output) => {
                 let text = String::from_utf8_lossy(&output.logs);
@@ -118,6 +122,12 @@ impl Bench<'_> {
             }
             Err(error) => Err(error),
         }
+    }
+
+    fn smoke(&self, context: &Context, application: &str) -> Vec<String> {
+        let script = context.guest().join("envharness_guest/rigger/smoke.py");
+        let words = [context.python(), "-B".into(), script, self.evidence.root.clone(), application.into()];
+        words.iter().map(|word| word.display().to_string()).collect()
     }
 
     fn is_required(&self, problem: &Problem) -> bool {

@@ -172,8 +172,12 @@ impl Plan {
                 if let Ok(requirement) = Requirement::parse(text)
                     && let Some(name) = requirement.name.clone()
                 {
+                    let limit = plan.limits.remove(&name);
                     match plan.packages.get_mut(&name) {
                         Some(wanted) => {
+                            if let Some(limit) = limit {
+                                wanted.reason = format!("{}; {} ({})", wanted.reason, limit.reason, limit.value);
+                            }
                             wanted.requirement.specifiers = requirement.specifiers;
                             wanted.requirement.hashes.clear();
                             wanted.reason = format!("{}; {reason}", wanted.reason);

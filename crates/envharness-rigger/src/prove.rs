@@ -7,9 +7,11 @@ use std::path::Path;
 use envharness_rig::{LockRequest, Quiet, Rig};
 use envharness_spec::{Requirement, Spec};
 
+use crate::decide::current_python;
 use crate::evidence::Evidence;
 use crate::plan::{Origin, Plan};
 use crate::table::normal;
+use crate::world::World;
 
 /// Whether the RECORD of an installed distribution holds a module.
 pub(crate) fn provides(site_packages: &Path, distribution: &str, module: &str) -> Option<bool> {
@@ -32,44 +34,72 @@ fn records(site_packages: &Path) -> Vec<(String, String)> {
         .collect()
 }
 
+/// What became of a distribution that only has the name of its module.
+pub(crate) enum Proof {
+    /// The newest release holds all that the task uses of it.
+    Given,
+    /// The newest does not, and a release of the task's own time does: its version.
+    Older(String),
+    /// It is not what is meant, as far as anybody can tell.
+    Refused(String),
+}
+
 /// Lets distributions that only have the name of their module prove themselves, each by itself and from a wheel alone, so that
-/// nothing of theirs runs. Returns those that did not, with the reason.
-pub(crate) fn own_names(rig: &Rig, plan: &Plan, evidence: &Evidence, interrupted: &dyn Fn() -> bool) -> Vec<(String, String, String)> {
-    let mut refused = Vec::new();
+/// nothing of theirs runs: name, module and what became of it.
+pub(crate) fn own_names(
+    rig: &Rig,
+    plan: &Plan,
+    evidence: &Evidence,
+    world: &World,
+    interrupted: &dyn Fn() -> bool,
+) -> Vec<(String, String, Proof)> {
     let unproved = plan.packages.iter().filter(|(_, wanted)| wanted.origin == Origin::OwnName);
+    let mut out = Vec::new();
     for (name, wanted) in unproved {
         let Some(module) = wanted.module.clone().filter(|_| !interrupted()) else { continue };
-        let Ok(requirement) = Requirement::parse(name) else { continue };
-        let spec = Spec {
-            name: "proof".into(),
-            python: plan.python.as_ref().map(|python| python.value.clone()),
-            pip: vec![requirement],
-            indexes: plan.base.indexes.clone(),
-            find_links: plan.base.find_links.clone(),
-            exclude_newer: plan.exclude_newer.as_ref().map(|day| day.value.clone()),
-            no_build: true,
-            compile: envharness_spec::Compile::Never,
-            base: plan.base.base.clone(),
-            ..Spec::default()
-        };
-        let synced = rig.sync(&spec, &LockRequest::default(), &Quiet);
-        let why = match synced {
-            Err(error) => format!("there is no wheel of a distribution `{name}` ({error})"),
-            Ok(synced) => {
-                let library = synced.lock.python.version.split('.').take(2).collect::<Vec<_>>().join(".");
-                let site_packages = synced.path.join("lib").join(format!("python{library}")).join("site-packages");
-                match provides(&site_packages, name, &module) {
-                    Some(true) => match doubt(&site_packages, name, &module, evidence) {
-                        None => continue,
-                        Some(doubt) => format!("{doubt}; `--with {name}` takes it all the same"),
-                    },
-                    _ => format!("the distribution `{name}` has no module `{module}`"),
-                }
-            }
-        };
-        refused.push((name.clone(), module, why));
+        let mut proof = prove(rig, plan, evidence, name, &module, None);
+        // What later releases lost, one of the task's own time may have had.
+        let day = evidence.dates.iter().map(|date| date.day.as_str()).max().filter(|_| plan.exclude_newer.is_none());
+        if let (Proof::Refused(_), Some(day)) = (&proof, day)
+            && let Proof::Older(version) = prove(rig, plan, evidence, name, &module, Some((day, current_python(day, evidence, world))))
+        {
+            proof = Proof::Older(version);
+        }
+        out.push((name.clone(), module, proof));
     }
-    refused
+    out
+}
+
+fn prove(rig: &Rig, plan: &Plan, evidence: &Evidence, name: &str, module: &str, then: Option<(&str, Option<String>)>) -> Proof {
+    let day = then.as_ref().map(|(day, _)| *day);
+    let Ok(requirement) = Requirement::parse(name) else { return Proof::Refused(format!("`{name}` is no name")) };
+    let spec = Spec {
+        name: "proof".into(),
+        python: then.map_or_else(|| plan.python.as_ref().map(|python| python.value.clone()), |(_, python)| python),
+        pip: vec![requirement],
+        indexes: plan.base.indexes.clone(),
+        find_links: plan.base.find_links.clone(),
+        exclude_newer: day.map(ToOwned::to_owned).or_else(|| plan.exclude_newer.as_ref().map(|day| day.value.clone())),
+        no_build: true,
+        compile: envharness_spec::Compile::Never,
+        base: plan.base.base.clone(),
+        ..Spec::default()
+    };
+    let synced = match rig.sync(&spec, &LockRequest::default(), &Quiet) {
+        Ok(synced) => synced,
+        Err(error) => return Proof::Refused(format!("there is no wheel of a distribution `{name}` ({error})")),
+    };
+    let library = synced.lock.python.version.split('.').take(2).collect::<Vec<_>>().join(".");
+    let site_packages = synced.path.join("lib").join(format!("python{library}")).join("site-packages");
+    if provides(&site_packages, name, module) != Some(true) {
+        return Proof::Refused(format!("the distribution `{name}` has no module `{module}`"));
+    }
+    let version = synced.lock.package(name).and_then(|package| package.version.clone());
+    match (doubt(&site_packages, name, module, evidence), day, version) {
+        (None, Some(_), Some(version)) => Proof::Older(version),
+        (None, _, _) => Proof::Given,
+        (Some(doubt), ..) => Proof::Refused(format!("{doubt}; `--with {name}` takes it all the same")),
+    }
 }
 
 /// Why a distribution that has the module's name may be another than what is meant: the task uses nothing of it that could be

@@ -19,7 +19,7 @@ use crate::evidence::{Evidence, Kind};
 use crate::gate;
 use crate::plan::{Change, Origin, Plan};
 use crate::problem::{Problem, Stage};
-use crate::prove;
+use crate::prove::{self, Proof};
 use crate::read::{self, Target};
 use crate::rules::{Finding, Scene, diagnose};
 use crate::survey::survey;
@@ -148,10 +148,10 @@ impl Rigger<'_> {
         let output = self.output(&evidence)?;
         let world = survey(self.rig)?;
         let mut decision = decide(&evidence, &world, &self.options.wishes)?;
-        self.prove(&mut decision, &evidence, reporter);
+        self.prove(&mut decision, &evidence, &world, reporter);
         tell(&Progress::Decided(&decision));
         let check = self.check(&evidence);
-        if let Check::Command(_) = &check {
+        if check != Check::Imports {
             let warning = "the check runs the task's own code with your rights: confinement is not there yet";
             tell(&Progress::Remark(warning.into()));
         }
@@ -205,7 +205,7 @@ impl Rigger<'_> {
             best.unwrap_or_else(|| Best { plan, outcome_stage: Stage::Lock, problems: Vec::new(), lock: None, versions: BTreeMap::new() });
         // What is missing is told; a check that is a command decides for itself whether it matters.
         let missing = decision.missing.iter().map(|m| format!("`{}` ({}): {}", m.module, m.place, m.why));
-        let passed = passed && (decision.missing.is_empty() || matches!(check, Check::Command(_)));
+        let passed = passed && (decision.missing.is_empty() || check != Check::Imports);
         if !passed {
             let others = best.problems.iter().filter(|problem| !is_missing(problem, &decision.missing));
             obstacles.splice(0..0, missing.chain(others.map(|p| format!("{}: {}", p.stage.text(), p.line()))));
@@ -246,8 +246,18 @@ impl Rigger<'_> {
     }
 
     /// Distributions that only have a module's name prove themselves before the first attempt.
-    fn prove(&self, decision: &mut Decision, evidence: &Evidence, reporter: &dyn Reporter) {
-        for (name, module, why) in prove::own_names(self.rig, &decision.plan, evidence, &|| reporter.interrupted()) {
+    fn prove(&self, decision: &mut Decision, evidence: &Evidence, world: &World, reporter: &dyn Reporter) {
+        for (name, module, proof) in prove::own_names(self.rig, &decision.plan, evidence, world, &|| reporter.interrupted()) {
+            let why = match proof {
+                Proof::Given => continue,
+                Proof::Older(version) => {
+                    let reason = format!("later releases have not all that the task uses of it, and {version} has");
+                    let change = Change::Limit(format!("{name}<={version}"));
+                    decision.plan = decision.plan.with(&change, &reason, Origin::OwnName, Some(&module));
+                    continue;
+                }
+                Proof::Refused(why) => why,
+            };
             decision.plan.packages.remove(&name);
             let import = evidence.needed().into_iter().find(|i| i.module.split('.').next() == Some(&module)).cloned();
             let place = import.as_ref().map(|i| i.place.clone()).unwrap_or_default();
@@ -262,8 +272,11 @@ impl Rigger<'_> {
         }
     }
 
-    /// The check: what was asked for; the imports; with `--trust` a README's own command.
+    /// The check: what was asked for; an env package's smoke test; the imports; with `--trust` a README's own command.
     fn check(&self, evidence: &Evidence) -> Check {
+        if let (Check::Imports, Some(application)) = (&self.options.check, &evidence.application) {
+            return Check::Smoke(application.clone());
+        }
         match (&self.options.check, evidence.commands.first()) {
             (Check::Imports, Some(command)) if self.options.trust => shlex::split(command).map_or(Check::Imports, Check::Command),
             (check, _) => check.clone(),
@@ -304,6 +317,7 @@ impl Rigger<'_> {
     fn write(&self, rigged: &mut Rigged, lock: Option<&Lock>, output: &Path, check: &Check) -> Result<(), RiggerError> {
         let checked = match check {
             Check::Imports => "its imports".to_owned(),
+            Check::Smoke(application) => format!("`{}` loads and resets", application.replace('\n', " ")),
             Check::Command(words) => format!("`{}`", words.join(" ").replace('\n', " ")),
         };
         let head = [HEAD.to_owned(), format!("It passed its check, {checked}; what follows a `#` is the reason.")];

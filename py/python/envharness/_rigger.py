@@ -127,7 +127,7 @@ class EnvRigger:
         """Rigs a task.
 
         Args:
-            target: A script, a notebook, a folder, a spec or a git address.
+            target: A script, a notebook, a folder, a spec, a lock or a git address.
             check: The command that tells that it works, as words or as one line; its imports by default. It runs the task's own code.
             python: The Python.
             date: The day that versions are of, or ``none``.

@@ -1,12 +1,13 @@
 //! `rig`.
 
-use clap::Args;
 use std::path::PathBuf;
+
+use clap::Args;
 
 /// What `rig` takes.
 #[derive(Debug, Args)]
 pub struct RigArgs {
-    /// A script, a notebook, a folder, a spec, a git address, or `-` for a traceback on standard input
+    /// A script, a notebook, a folder, a spec, a lock, a git address, or `-` for a traceback on standard input
     pub target: String,
     /// What is decided beforehand
     #[command(flatten)]
@@ -29,7 +30,7 @@ pub struct RigArgs {
     /// A program that is asked where no rule knows a way: reads JSON, proposes changes as JSON
     #[arg(long, value_name = "CMD")]
     pub advisor: Option<String>,
-    /// The check and its words, after `--`; the imports by default
+    /// The check and its words, after `--`; by default the imports, and for an env package that it loads and resets
     #[arg(last = true, value_name = "CMD")]
     pub command: Vec<String>,
 }

@@ -137,6 +137,8 @@ pub struct Evidence {
     /// The parts of a spec that are taken as they are: conda packages, channels, indexes.
     #[serde(skip)]
     pub base: Spec,
+    /// The application of an env package, `server.app:app`.
+    pub application: Option<String>,
     /// Where the task's own modules lie beside its file, relative to the root.
     pub paths: Vec<String>,
 }
@@ -162,6 +164,7 @@ impl Evidence {
             unknown: Vec::new(),
             notes: Vec::new(),
             base: Spec::default(),
+            application: None,
             paths: Vec::new(),
         }
     }

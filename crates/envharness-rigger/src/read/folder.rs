@@ -180,8 +180,18 @@ fn text_of(path: &Path) -> Option<String> {
     if metadata.len() > MOST_TEXT { None } else { std::fs::read_to_string(path).ok() }
 }
 
-/// An env package imports `openenv`, which the guest answers for.
+/// An env package imports `openenv`, which the guest answers for; what every model of it needs is asked for in its place.
 fn openenv(root: &Path, evidence: &mut Evidence) {
+    let file = root.join("openenv.yaml");
+    let manifest = text_of(&file).and_then(|text| envharness_spec::source::parse_yaml(&text, "openenv.yaml").ok());
+    let application = manifest.as_ref().and_then(|manifest| manifest.get("app")?.scalar());
+    evidence.application = Some(application.filter(|text| text.contains(':')).unwrap_or_else(|| "server.app:app".to_owned()));
+    if let Some(name) = manifest.as_ref().and_then(|manifest| manifest.get("name")?.scalar()) {
+        evidence.name = crate::evidence::spec_name(&name);
+    }
+    let place = "openenv.yaml, whose models are pydantic's,".to_owned();
+    let need = Need::Required;
+    evidence.imports.push(crate::evidence::Import { module: "pydantic".into(), names: Vec::new(), place, need, group: None });
     let answered = ["openenv", "openenv_core"];
     evidence.imports.retain(|import| !answered.contains(&top_of(&import.module).as_str()));
     evidence.uses.retain(|dotted, _| !answered.contains(&top_of(dotted).as_str()));

@@ -64,6 +64,7 @@ pub fn gather(rig: &Rig, target: &Target) -> Result<Evidence, RiggerError> {
             match path.extension().and_then(|extension| extension.to_str()) {
                 Some("py" | "pyw") => script(rig, path, Kind::Script),
                 Some("ipynb") => script(rig, path, Kind::Notebook),
+                Some("lock") => lock(rig, path),
                 Some("yaml" | "yml" | "toml" | "json" | "txt" | "in") => spec(rig, path),
                 _ if is_python(path) => script(rig, path, Kind::Script),
                 _ => Err(refuse("it is neither a script nor a notebook nor a spec", "name a .py, an .ipynb, a spec or a folder")),
@@ -112,6 +113,30 @@ fn spec(rig: &Rig, path: &Path) -> Result<Evidence, RiggerError> {
     let mut evidence = Evidence::new(Kind::Spec, &spec.name, root);
     evidence.file = Some(path.to_owned());
     take_spec(rig, path, &mut evidence, true);
+    Ok(evidence)
+}
+
+/// A lock whose packages may have vanished: its spec, held to the versions that were locked; what is no longer there moves to what is
+/// nearest.
+fn lock(rig: &Rig, path: &Path) -> Result<Evidence, RiggerError> {
+    let refuse =
+        |reason: String, hint: &str| RiggerError::Target { target: path.display().to_string(), reason, hint: Some(hint.to_owned()) };
+    let text = fs::read_to_string(path).map_err(|error| refuse(error.to_string(), "check the path"))?;
+    let lock = envharness_spec::Lock::parse(&text).map_err(|error| refuse(error.to_string(), error.hint()))?;
+    let beside = ["yaml", "yml", "toml", "json"].iter().map(|ending| path.with_extension(ending)).find(|file| file.is_file());
+    let Some(file) = beside else {
+        return Err(refuse("its spec is not beside it".into(), "put the spec back, or rig the task itself"));
+    };
+    let mut evidence = spec(rig, &file)?;
+    let name = shown(path, &evidence.root);
+    for package in lock.packages.iter().filter(|package| matches!(package.source, envharness_spec::LockedSource::Index(_))) {
+        if let Some(version) = &package.version {
+            let text = format!("{}=={version}", package.name);
+            evidence.constraints.push(Declared { text, place: name.clone(), weight: Weight::Declared });
+        }
+    }
+    let minor = lock.python.version.split('.').take(2).collect::<Vec<_>>().join(".");
+    evidence.pythons.push(PythonBound { specifier: format!("=={minor}.*"), why: format!("{name} has it"), firm: true });
     Ok(evidence)
 }
 
