@@ -128,6 +128,21 @@ def test_a_folder_says_it_in_many_files(cli, home):
     assert ended["spec"] == str(Path("p/task_spec.yaml").resolve()) and not Path("escaped").exists() and not Path("p/escaped").exists()
 
 
+def test_conda_packages_and_a_modules_own_place_are_kept(cli, home):
+    write("q/environment.yml", "name: q\nchannels: [conda-forge]\ndependencies: [python=3.11, numpy, pip, {pip: [six==1.16.0]}]\n")
+    write("q/main.py", "import numpy\nimport six\n")
+    document = rig(cli, "q", "--explain").ok().json
+    assert sorted(document["decision"]["plan"]["packages"]) == ["six"] and "- numpy\n" in document["spec_text"]
+    assert "conda-forge" in document["spec_text"] and document["decision"]["plan"]["python"]["value"] == "3.11"
+    # A script beside its project's modules finds them where it is run.
+    write("w/setup.cfg", "[metadata]\nname = w\n")
+    write("w/lib/__init__.py", "import six\nVALUE = six.PY3\n")
+    write("w/scripts/run.py", "from lib import VALUE\nprint('found', VALUE)\n")
+    ended = rig(cli, "w/scripts/run.py", "--", "python", "w/scripts/run.py").ok().json
+    assert list(ended["plan"]["packages"]) == ["six"] and ended["plan"]["env"]["PYTHONPATH"]["value"] == "."
+    assert "found True" in cli("run", "scripts/run_spec.yaml", "--", "python", "scripts/run.py", cwd="w").ok().out
+
+
 def test_a_git_address_is_cloned_and_its_day_counts(cli, home, tmp_path):
     repository = tmp_path / "upstream"
     write(repository / "run.py", "import six\nprint(six.__version__)\n")

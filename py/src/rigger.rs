@@ -16,7 +16,7 @@ use crate::rig::Rig;
     rig, target, *, traceback=false, check=None, python=None, date=None, packages=Vec::new(), attempts=8, budget=1800.0, timeout=600.0,
     advisor=None, trust=false, output=None, force=false, on_event=None, cancel=None
 ))]
-#[expect(clippy::too_many_arguments, clippy::fn_params_excessive_bools, reason = "a call from Python has its options as keywords")]
+#[expect(clippy::too_many_arguments, reason = "a call from Python has its options as keywords")]
 pub fn rig_task<'py>(
     py: Python<'py>,
     rig: &Bound<'py, Rig>,

@@ -9,6 +9,7 @@
 
 pub mod advisor;
 mod attempt;
+mod course;
 pub mod decide;
 mod error;
 pub mod evidence;

@@ -139,9 +139,9 @@ fn with_mentioned(requirement: String, evidence: &Evidence) -> String {
         return requirement;
     }
     let mentioned = evidence.declared.iter().filter(|declared| declared.weight == Weight::Mentioned);
-    let parsed = mentioned.filter_map(|declared| Requirement::parse(&declared.text).ok());
-    let found =
-        parsed.filter(|r| r.name.as_deref() == Some(bare.as_str()) && (!r.specifiers.is_empty() || !r.extras.is_empty())).next_back();
+    let mut parsed = mentioned.filter_map(|declared| Requirement::parse(&declared.text).ok());
+    let says = |r: &Requirement| r.name.as_deref() == Some(bare.as_str()) && (!r.specifiers.is_empty() || !r.extras.is_empty());
+    let found = parsed.rfind(says);
     found.map_or(requirement, |found| found.to_string())
 }
 

@@ -57,7 +57,12 @@ pub fn readme(text: &str, file: &str, evidence: &mut Evidence) {
         mentioned(&line, &format!("{file}:{number}"), Weight::Mentioned, evidence);
         let indented = line.starts_with("    ");
         if let Some(found) = README_COMMAND.captures(&line).filter(|_| fenced || indented || line.trim_start().starts_with('$')) {
-            evidence.commands.push(found[1].trim().to_owned());
+            let command = found[1].trim();
+            // What installs or tests is no program of the task.
+            let aside = ["setup.py", "-m pip", "-m venv", "-m pytest", "-m unittest", "-m build"];
+            if !aside.iter().any(|word| command.split_once(' ').is_some_and(|(_, rest)| rest.starts_with(word))) {
+                evidence.commands.push(command.to_owned());
+            }
         }
     }
 }
@@ -200,7 +205,11 @@ mod tests {
     #[test]
     fn a_readme_is_read_and_its_commands_are_only_kept() {
         let mut evidence = empty();
-        readme("# X\n\n```\npip install torch==1.8\npython train.py --epochs 1\n```\npython is fun\n", "README.md", &mut evidence);
+        readme(
+            "# X\n\n```\npip install torch==1.8\npython setup.py install\npython train.py --epochs 1\n```\npython is fun\n",
+            "README.md",
+            &mut evidence,
+        );
         assert_eq!(evidence.declared[0].text, "torch==1.8");
         assert_eq!(evidence.commands, ["python train.py --epochs 1"]);
     }
