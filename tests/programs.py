@@ -106,7 +106,10 @@ PROGRAMS: list[Program] = [
     Program("gevent==26.9.0", "examples/threadpool.py", distributions=("gevent",)),
     Program("falcon==4.4.0", "examples/recipes/msgspec_main.py", check=(), distributions=("falcon", "msgspec")),
     Program("werkzeug==1.0.1", "examples/shortly/shortly.py", check=(), distributions=("werkzeug", "jinja2", "redis")),
-    Program("simple-rl==0.811", "examples/simple_example.py", distributions=("simple-rl", "numpy", "matplotlib")),
+    Program(
+        "simple-rl==0.811", "examples/simple_example.py",
+        distributions=("simple-rl", "numpy", "matplotlib"), beside=("examples/srl_example_setup.py",),
+    ),
 ]
 
 

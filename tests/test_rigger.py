@@ -99,6 +99,15 @@ def test_a_squatter_among_the_requirements_is_replaced_and_said(cli, home):
     assert any("refused" in remark and "scikit-learn" in remark for remark in document["decision"]["remarks"])
 
 
+def test_the_table_is_made_of_what_wheels_hold(home):
+    import numpy
+
+    made = subprocess.run([BIN / "python", ROOT / "scripts" / "rigger_table.py", Path(numpy.__file__).parent.parent], capture_output=True, text=True, check=True)
+    rows = dict(line.split("\t")[:2] for line in made.stdout.splitlines() if not line.startswith("#"))
+    assert rows["numpy"] == "numpy" and rows["pytest"] == "pytest" and rows["attr"] == "attrs" and rows["xdist"] == "pytest-xdist"
+    assert not any(module.startswith("_") or module in ("tests", "docs") for module in rows)
+
+
 def test_a_notebook_with_its_own_installs(cli, home):
     cells = [
         {"cell_type": "markdown", "source": "import nothing"},
