@@ -25,6 +25,8 @@ pub(crate) struct Best {
     pub problems: Vec<Problem>,
     pub lock: Option<Lock>,
     pub versions: BTreeMap<String, String>,
+    /// What rules made of its problems.
+    pub causes: Vec<String>,
 }
 
 /// What follows from an attempt.
@@ -89,6 +91,7 @@ impl<'a> Course<'a> {
                 problems: problems.clone(),
                 lock: lock.clone(),
                 versions: versions.clone(),
+                causes: findings.iter().map(|finding| format!("{} ({})", finding.cause, finding.rule)).collect(),
             });
         }
         let mut attempted = Attempted {

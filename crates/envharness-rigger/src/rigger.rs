@@ -189,14 +189,20 @@ impl Rigger<'_> {
             }
         };
         let Course { attempts, best, mut advice, .. } = course;
-        let best =
-            best.unwrap_or_else(|| Best { plan, outcome_stage: Stage::Lock, problems: Vec::new(), lock: None, versions: BTreeMap::new() });
+        let best = best.unwrap_or_else(|| Best {
+            plan,
+            outcome_stage: Stage::Lock,
+            problems: Vec::new(),
+            lock: None,
+            versions: BTreeMap::new(),
+            causes: Vec::new(),
+        });
         // What is missing is told; a check that is a command decides for itself whether it matters.
         let missing = decision.missing.iter().map(|m| format!("`{}` ({}): {}", m.module, m.place, m.why));
         let passed = passed && (decision.missing.is_empty() || check != Check::Imports);
         if !passed {
             let others = best.problems.iter().filter(|problem| !is_missing(problem, &decision.missing));
-            obstacles.splice(0..0, missing.chain(others.map(|p| format!("{}: {}", p.stage.text(), p.line()))));
+            obstacles.splice(0..0, missing.chain(others.map(|p| format!("{}: {}", p.stage.text(), p.line()))).chain(best.causes));
             if !decision.missing.is_empty() {
                 advice.push("name the distribution of what is missing by `--with`".into());
             }

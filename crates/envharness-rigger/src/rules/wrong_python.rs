@@ -87,6 +87,10 @@ impl Rule for WrongPython {
             for python in older_pythons(scene).into_iter().filter(|v| minor(v).is_some_and(|m| m < minor_without)) {
                 finding = finding.way(vec![Change::Python(python)]);
             }
+            if finding.ways.is_empty() {
+                finding =
+                    finding.offer(format!("no Python from before 3.{minor_without} is here: install one, or translate what the task uses"));
+            }
             // setuptools brings a distutils of its own, while packages import it first.
             if what == "distutils" {
                 finding = finding.way(vec![Change::Add("setuptools<81".into())]);
@@ -166,6 +170,9 @@ mod tests {
         let text = "ImportError: cannot import name 'Mapping' from 'collections' (/x)";
         let found = scene(&[], &[]).ask(&WrongPython, &problem(Stage::Check, None, text)).unwrap();
         assert_eq!(found.ways[0], [Change::Python("3.9".into())]);
+        let text = "AttributeError: module 'time' has no attribute 'clock'";
+        let found = scene(&[], &[]).ask(&WrongPython, &problem(Stage::Check, None, text)).unwrap();
+        assert!(found.ways.is_empty() && found.offer.unwrap().contains("3.8"));
         let text = "Because numpy==1.21.0 has no wheels with a matching Python ABI tag (e.g., `cp312`)";
         let found = scene(&["numpy==1.21.0"], &[]).ask(&WrongPython, &problem(Stage::Lock, None, text)).unwrap();
         assert_eq!(found.ways[0], [Change::Python("3.11".into())]);
