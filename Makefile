@@ -1,6 +1,6 @@
 # Bare `make` lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check gen bench bench-conda bench-serve bench-drive bench-containers faults clean
+.PHONY: help demo test check gen bench bench-conda bench-serve bench-drive bench-containers bench-rig faults clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -32,6 +32,9 @@ bench-drive: ## print the figures of driving, beside openenv, gymnasium and EnvP
 
 bench-containers: ## print the figures of images without an engine, beside docker build
 	@bash scripts/bench-containers.sh
+
+bench-rig: ## print the figures of the rigger on real programs and broken specs, beside pipreqs and uv
+	@bash scripts/bench-rig.sh
 
 faults: ## the long fault runs: kills in create, publish and gc, and of workers and servers
 	@bash scripts/faults.sh

@@ -14,6 +14,7 @@ ALLOWED = {
     "envharness-engine": set(),
     "envharness-rig": {"envharness-conda", "envharness-engine", "envharness-spec", "envharness-store", "envharness-sandbox"},
     "envharness-image": {"envharness-spec", "envharness-store"},
+    "envharness-rigger": {"envharness-rig", "envharness-spec", "envharness-store"},
     "envharness-wire": {"envharness-spec"},
     "envharness-native": {"envharness-spec"},
     "envharness-worker": {"envharness-wire", "envharness-native"},
@@ -23,12 +24,12 @@ ALLOWED = {
         "envharness-spec", "envharness-store", "envharness-rig", "envharness-server", "envharness-worker", "envharness-native",
     },
     "envharness-cli": {
-        "envharness-spec", "envharness-store", "envharness-sandbox", "envharness-rig", "envharness-image", "envharness-serve",
-        "envharness-server", "envharness-worker",
+        "envharness-spec", "envharness-store", "envharness-sandbox", "envharness-rig", "envharness-rigger", "envharness-image",
+        "envharness-serve", "envharness-server", "envharness-worker",
     },
     "envharness-py": {
         "envharness-spec", "envharness-store", "envharness-rig", "envharness-serve", "envharness-server", "envharness-worker",
-        "envharness-cli", "envharness-client", "envharness-wire", "envharness-native",
+        "envharness-cli", "envharness-client", "envharness-wire", "envharness-native", "envharness-rigger",
     },
     "envharness-loadgen": set(),
 }

@@ -5,6 +5,7 @@ mod context;
 mod convert;
 mod local;
 mod rig;
+mod rigger;
 mod serve;
 mod spec;
 mod vector;
@@ -73,6 +74,8 @@ mod _native {
     use super::local::NativeVector;
     #[pymodule_export]
     use super::rig::Rig;
+    #[pymodule_export]
+    use super::rigger::rig_task;
     #[pymodule_export]
     use super::serve::Server;
     #[pymodule_export]

@@ -1,6 +1,7 @@
 //! What can be typed.
 
 mod image;
+mod rig;
 mod serve;
 
 use std::path::PathBuf;
@@ -10,6 +11,7 @@ use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use envharness_rig::Inputs;
 
 pub use image::{BuildArgs, ImageCommand, ImageCompression, ImageFormat};
+pub use rig::RigArgs;
 pub use serve::{Concurrency, ContractCommand, LogFormat, ServeArgs, ServeMode, TargetFlags, TraceCommand};
 
 /// Turns a declarative spec into a locked, isolated environment, runs things in it, and serves environments for training.
@@ -102,6 +104,8 @@ pub enum OutputFormat {
 pub enum Command {
     /// Write a commented envharness.yaml and a .envharness folder
     Init(InitArgs),
+    /// Make a spec that works from a task that has none, or none that does
+    Rig(Box<RigArgs>),
     /// Read a spec and say what is wrong with it
     #[command(alias = "validate")]
     Check(CheckArgs),

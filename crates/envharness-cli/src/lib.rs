@@ -14,6 +14,8 @@ use std::path::PathBuf;
 
 use clap::{CommandFactory as _, Parser as _};
 
+pub use commands::{progress_line, rigged_json};
+
 /// Runs the command line and returns its exit code. `caller` is the Python that runs it, where one does.
 pub fn run(arguments: impl IntoIterator<Item = OsString>, caller: Option<PathBuf>) -> i32 {
     let arguments: Vec<OsString> = arguments.into_iter().collect();

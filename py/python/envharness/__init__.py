@@ -58,6 +58,7 @@ from envharness._errors import (
 )
 from envharness._native import Lock, Spec, __version__
 from envharness._result import Result
+from envharness._rigger import EnvRigger, NotRigged, Rigged
 from envharness._serve import Server, serve
 from envharness._spec import EnvSpecBuilder, create_spec, load_spec, load_spec_from_config, spec_schema
 
@@ -86,6 +87,7 @@ __all__ = [
     "EnvClient",
     "EnvHarnessError",
     "EnvHarnessWarning",
+    "EnvRigger",
     "EnvSpecBuilder",
     "EnvironmentFailed",
     "GenericEnvClient",
@@ -94,6 +96,7 @@ __all__ = [
     "LockError",
     "MCPToolClient",
     "NotAvailableError",
+    "NotRigged",
     "OutsideError",
     "Process",
     "ProtocolError",
@@ -101,6 +104,7 @@ __all__ = [
     "RemoteError",
     "RequestTimeout",
     "Result",
+    "Rigged",
     "Saturated",
     "ServeError",
     "Server",

@@ -6,6 +6,7 @@
     ├── PythonNotFoundError (LookupError)
     ├── OutsideError (OSError)          network, disk, another program
     ├── NotAvailableError
+    ├── NotRigged                       a task that does not pass its check; see :class:`envharness.EnvRigger`
     ├── ContextError
     │   ├── ActivationError
     │   └── CommandError                a command that failed, with its Result

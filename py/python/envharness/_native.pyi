@@ -59,6 +59,26 @@ class Lock:
     def to_requirements(self) -> str: ...
     def save(self, path: _Path) -> None: ...
 
+def rig_task(
+    rig: Rig,
+    target: str,
+    *,
+    traceback: bool = False,
+    check: list[str] | None = None,
+    python: str | None = None,
+    date: str | None = None,
+    packages: list[str] = ...,
+    attempts: int = 8,
+    budget: float = 1800.0,
+    timeout: float = 600.0,
+    advisor: str | None = None,
+    trust: bool = False,
+    output: _Path | None = None,
+    force: bool = False,
+    on_event: Callable[[str, str, str | None], object] | None = None,
+    cancel: CancelToken | None = None,
+) -> dict[str, Any]: ...
+
 @final
 class Rig:
     @property

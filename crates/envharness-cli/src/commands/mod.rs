@@ -11,6 +11,7 @@ mod gc;
 mod image;
 mod init;
 mod lock;
+mod rig;
 mod serve;
 mod store;
 mod trace;
@@ -19,8 +20,11 @@ use std::path::{Path, PathBuf};
 
 use envharness_image::ImageError;
 use envharness_rig::{ErrorKind, LockMode, LockRequest, Rig, RigError, Settings, find_project_spec, load_spec};
+use envharness_rigger::RiggerError;
 use envharness_spec::{Platform, Spec};
 use tracing_subscriber::filter::LevelFilter;
+
+pub use rig::{json_of as rigged_json, progress_line};
 
 use crate::args::{Cli, Command, ConfigCommand, Global, LockFlags, LogFormat, LogLevel};
 use crate::exit;
@@ -102,6 +106,9 @@ pub fn dispatch(cli: Cli, caller: Option<PathBuf>) -> i32 {
                 if let Some(error) = error.downcast_ref::<ImageError>() {
                     return image::failed(printer, error);
                 }
+                if let Some(error) = error.downcast_ref::<RiggerError>() {
+                    return rig::failed(printer, error);
+                }
                 printer.error(error.as_ref(), &[], None);
                 if started_command { exit::NOT_STARTED } else { exit::FAILED }
             }
@@ -152,6 +159,7 @@ fn act(cli: Cli, printer: Printer, caller: Option<PathBuf>) -> Ended {
     let rig = Rig::new(settings)?;
     let session = Session { rig, printer, reporter: TerminalReporter::new(printer, global.verbose > 0) };
     let result = match command {
+        Command::Rig(args) => rig::run(&session, &args),
         Command::Check(args) => check::run(&session, &args),
         Command::Lock(args) => lock::lock(&session, &args),
         Command::Sync(args) => lock::sync(&session, &args),
