@@ -292,6 +292,30 @@ def test_idle_contexts_are_taken_again_and_clean(cli, engine, spec):
     assert cli("run", spec(), "--", "echo", "there").ok().out == "there\n"
 
 
+def test_an_idle_context_has_nothing_of_its_last_caller(cli, engine, spec, tmp_path, monkeypatch):
+    """Neither its project, nor what it wrote to a root that may be written to."""
+    path = spec("w", writable=True).resolve()
+    write("mine.txt", "mine\n")
+    name = cli("run", path, "--", "sh", "-c", "cat mine.txt >&2; echo x > /left; echo $ENVHARNESS_CONTEXT").ok().out
+    assert cli("run", path, "--", "sh", "-c", "ls /left; echo $ENVHARNESS_CONTEXT").out == name
+    other = tmp_path / "other"
+    other.mkdir()
+    monkeypatch.chdir(other)
+    assert cli("run", path, "--", "sh", "-c", f"ls {path.parent}/mine.txt; pwd; echo $ENVHARNESS_CONTEXT").out == f"{other}\n{name}"
+
+
+def test_what_is_mounted_cannot_be_changed_from_inside(cli, engine, spec):
+    """A link beside the context's folders would be followed by the engine when it makes the container again."""
+    made = cli("create", spec()).ok().out.strip()
+    plant = "d=$(dirname $ENVHARNESS_WORKDIR); mkdir -p $d/root.d $d/root; echo /x > $d/root.d/x; ln -s / $d/root/x; rm -rf $d/tmp; ln -s / $d/tmp; true"
+    cli("exec", made, "--", "sh", "-c", plant)
+    folder = Path(os.environ["ENVHARNESS_HOME"]) / "contexts" / made
+    assert not (folder / "root.d").exists() and not (folder / "root").exists() and not (folder / "tmp").is_symlink()
+    write("data.txt", "text\n")
+    cli("cp", "data.txt", f"{made}:/agent/data.txt").ok()
+    assert cli("exec", made, "--", "sh", "-c", "cat /agent/data.txt; ls /x").out == "text\n"
+
+
 def test_secrets_reach_the_process_and_nothing_else(cli, engine, spec):
     path = spec(secrets=["TOKEN_OF_TESTS"])
     environ = {"TOKEN_OF_TESTS": "s3cret-value"}

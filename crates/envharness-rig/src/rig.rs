@@ -378,7 +378,7 @@ impl Rig {
         deadline: Deadline,
         reporter: &dyn Reporter,
     ) -> Result<Option<Context>, RigError> {
-        let payload = Payload::parse(&row.payload)?;
+        let mut payload = Payload::parse(&row.payload)?;
         let hold = if row.prefix.is_empty() {
             None
         } else {
@@ -391,7 +391,15 @@ impl Rig {
             }
         };
         let spec = payload.spec()?;
-        let context = Context::new(self, lease, Origin::Get, payload, &spec, hold, guest::ensure(&self.home)?, true);
+        // Its last caller's project is not this one's.
+        let project = payload.container.as_ref().and_then(|_| Context::project_of(&self.settings, &spec));
+        let moved = payload.project != project;
+        if moved {
+            payload.project = project;
+            self.home.finish_context(&row.id, &row.lock_digest, &row.prefix, &payload.to_text())?;
+        }
+        let renewed = moved || fresh && spec.writable && payload.container.is_some();
+        let context = Context::new(self, lease, Origin::Get, payload, &spec, hold, guest::ensure(&self.home)?, true).renewed(renewed);
         // Whatever its last user left running is not the next one's.
         context.kill_processes();
         if fresh {

@@ -75,9 +75,19 @@ impl Context {
         Ok(Some((usage.memory, usage.cpu_seconds, usage.pids)))
     }
 
+    /// Folders of the context that the container may write to. Never their parent: what lies beside them decides what is mounted
+    /// the next time, and a link planted there would be followed by the engine.
+    fn shared_folders(&self) -> Vec<PathBuf> {
+        let mut out = vec![self.workdir(), self.folder().join("calls")];
+        if self.writable().is_some() {
+            out.push(self.prefix());
+        }
+        out
+    }
+
     /// Folders of the machine that the container sees at their own paths.
     fn visible(&self) -> Vec<PathBuf> {
-        let mut out = vec![self.folder()];
+        let mut out = self.shared_folders();
         out.extend(self.payload.project.clone());
         out.extend(self.spec.container.mounts.keys().map(PathBuf::from));
         out.extend(self.own_folders());
@@ -123,7 +133,7 @@ impl Context {
         let root = self.folder().join("root");
         let own = self.own_folders().into_iter().map(|path| (path.clone(), root.join(path.strip_prefix("/").unwrap_or(&path))));
         let mut readable = vec![self.guest.clone()];
-        let mut writable = vec![self.folder()];
+        let mut writable = self.shared_folders();
         if self.payload.prefix.starts_with(self.home.prefixes()) {
             readable.push(self.payload.prefix.clone());
         }
@@ -152,6 +162,9 @@ impl Context {
     pub(crate) fn start_container(&self, place: &ContainerPlace, call: &dyn Call) -> Result<(), RigError> {
         let tmp = self.folder().join("tmp");
         super::place::make_tmp(&tmp)?;
+        for folder in self.shared_folders() {
+            fs::create_dir_all(&folder).on("create", &folder)?;
+        }
         let label = home_label(&self.home);
         let none = PathBuf::new();
         let project = self.payload.project.as_ref().unwrap_or(&none);
@@ -360,6 +373,10 @@ impl Context {
     /// Makes sure that the container of a context that was taken again runs.
     pub(crate) fn wake(&self) -> Result<(), RigError> {
         let Some(place) = self.container() else { return Ok(()) };
+        if self.renewed {
+            place.engine()?.remove(&self.id, &Patient)?;
+            return self.start_container(place, &Patient);
+        }
         self.refresh(place)?;
         self.revive(place)
     }

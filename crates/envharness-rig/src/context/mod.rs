@@ -151,6 +151,8 @@ pub struct Context {
     guest: PathBuf,
     held: Mutex<Held>,
     reused: bool,
+    /// Whether a container that is taken again must be made anew: the last one's root or project would stay.
+    renewed: bool,
     pid: u32,
 }
 
@@ -187,6 +189,7 @@ impl Context {
             guest,
             held: Mutex::new(Held { lease: Some(lease), prefix: hold, ..Held::default() }),
             reused,
+            renewed: false,
             pid: std::process::id(),
         }
     }
@@ -211,6 +214,7 @@ impl Context {
             guest,
             held: Mutex::new(Held { attached: Some(attached), prefix: hold, ..Held::default() }),
             reused: true,
+            renewed: false,
             pid: std::process::id(),
         };
         context.touch()?;
@@ -241,6 +245,13 @@ impl Context {
     /// The spec it was made for.
     pub fn spec(&self) -> &Spec {
         &self.spec
+    }
+
+    /// Has the container made anew before the next command.
+    #[must_use]
+    pub(crate) fn renewed(mut self, renewed: bool) -> Self {
+        self.renewed = renewed;
+        self
     }
 
     /// Notes the lock it was made from.
@@ -395,15 +406,18 @@ impl Context {
     pub fn empty(&self) -> Result<(), RigError> {
         let folder = self.folder();
         // What a container has mounted stays the same folder.
-        let mounted = self.container().is_some();
+        let mounted = self.container().map(|_| [folder.join("tmp"), self.workdir(), folder.join("calls"), folder.join("container")]);
         for entry in fs::read_dir(&folder).on("list", &folder)?.flatten() {
             let path = entry.path();
-            let kept = mounted && (path == folder.join("tmp") || path == folder.join("container"));
-            if !kept {
+            if !mounted.as_ref().is_some_and(|mounted| mounted.contains(&path)) {
                 remove_tree(&path).on("remove", &path)?;
             } else if path.is_dir() && !path.is_symlink() {
-                clear(&path, Path::new("/tmp"), &self.mount_targets())?;
+                let seen_at = if path == folder.join("tmp") { Path::new("/tmp") } else { &path };
+                clear(&path, seen_at, &self.mount_targets())?;
             }
+        }
+        if mounted.is_some() {
+            return Ok(());
         }
         fs::create_dir(self.workdir()).on("create", &self.workdir())
     }
