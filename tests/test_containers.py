@@ -316,6 +316,62 @@ def test_what_is_mounted_cannot_be_changed_from_inside(cli, engine, spec):
     assert cli("exec", made, "--", "sh", "-c", "cat /agent/data.txt; ls /x").out == "text\n"
 
 
+def test_a_store_below_the_project_is_not_seen(cli, engine, spec):
+    store = Path.cwd() / "store"
+    code = f"import six, os; print(six.__version__, sorted(os.listdir({str(store)!r})))"
+    shown = cli("run", spec("s", deps=["six==1.16.0"]), "--", "python", "-c", code, env={"ENVHARNESS_HOME": str(store)}).ok().out
+    assert shown == "1.16.0 ['contexts', 'guest', 'prefixes']\n", shown
+    subprocess.run([BIN / "envharness", "rm", "--all", "--force", "--yes"], env={**os.environ, "ENVHARNESS_HOME": str(store)}, check=True, capture_output=True)
+
+
+def test_the_engine_s_socket_is_never_inside(cli, engine, spec, tmp_path):
+    link = tmp_path / "link"
+    link.symlink_to(Path(engine.address.removeprefix("unix://")).parent)
+    refused = cli("run", spec("l", mounts={"/x": str(link)}), "--", "true")
+    assert refused.code != 0 and "engine's socket" in refused.err and "hint:" in refused.err
+
+
+def test_what_comes_out_of_a_container_is_read_and_never_run(engine, script, spec):
+    code = """
+    import envharness as eh, sys
+    def raises():
+        raise ValueError("inside")
+    def evil():
+        import os
+        class Evil(Exception):
+            def __reduce__(self):
+                return (os.system, ("touch owned",))
+        raise Evil("x")
+    if __name__ == "__main__":
+        with eh.create_context({"name": "x", "backend": sys.argv[1], "image": "base:1", "network": "none", "mounts": {"project": "none"}}) as ctx:
+            for function, kind in ((raises, ValueError), (evil, eh.RemoteError)):
+                try:
+                    ctx.call(function)
+                except kind as error:
+                    print(type(error).__name__)
+    """
+    assert script(code, engine.kind).ok().out == "ValueError\nRemoteError\n" and not Path("owned").exists()
+
+
+def test_a_callback_may_speak_to_the_engine(engine, script, spec):
+    code = """
+    import envharness as eh, sys
+    with eh.create_context({"name": "n", "backend": sys.argv[1], "image": "base:1", "network": "none"}) as ctx:
+        class Out:
+            seen = []
+            def write(self, text):
+                if text.strip() == "first":
+                    self.seen.append(ctx.execute(["echo", "nested"]).logs)
+            def flush(self):
+                pass
+        sys.stdout, kept = Out(), sys.stdout
+        ctx.run("echo first")
+        sys.stdout = kept
+        print(Out.seen)
+    """
+    assert script(code, engine.kind).ok().out == "['nested\\n']\n"
+
+
 def test_secrets_reach_the_process_and_nothing_else(cli, engine, spec):
     path = spec(secrets=["TOKEN_OF_TESTS"])
     environ = {"TOKEN_OF_TESTS": "s3cret-value"}

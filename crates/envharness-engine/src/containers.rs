@@ -174,22 +174,27 @@ impl Engine {
     /// # Errors
     /// [`EngineError`]; what was made by then is removed, also when the engine's answer was lost.
     pub fn start(&self, spec: &ContainerSpec, call: &dyn Call) -> Result<Container, EngineError> {
-        self.start_once(spec, call).inspect_err(|_| {
-            // Not the caller's time and wish: nothing of it may stay.
-            let _ = self.remove(&spec.name, &Patient);
+        let mut made = false;
+        self.start_once(spec, call, &mut made).inspect_err(|error| {
+            // A create whose answer nobody waited for may be done all the same.
+            let unheard = matches!(error, EngineError::Interrupted | EngineError::Timeout { .. });
+            // Not the caller's time and wish: nothing of it may stay. What was there before is somebody's.
+            if made || unheard && matches!(self.is_ours(spec, &Patient), Ok(true)) {
+                let _ = self.remove(&spec.name, &Patient);
+            }
         })
     }
 
-    fn start_once(&self, spec: &ContainerSpec, call: &dyn Call) -> Result<Container, EngineError> {
+    fn start_once(&self, spec: &ContainerSpec, call: &dyn Call, made_here: &mut bool) -> Result<Container, EngineError> {
         self.check_network(spec, call)?;
         let options = CreateContainerOptionsBuilder::default().name(&spec.name).build();
         let action = format!("make the container `{}`", spec.name);
         let made = self.wait(&action, call, self.client().create_container(Some(options), spec.body()));
         match made {
-            Ok(_) => {}
+            Ok(_) => *made_here = true,
             // There already: made by a request whose answer was lost, or by a caller before this one.
             Err(EngineError::Refused { status: 409, .. }) if self.is_ours(spec, call)? => {}
-            Err(error) if error.is_passing() && self.is_ours(spec, call)? => {}
+            Err(error) if error.is_passing() && self.is_ours(spec, call)? => *made_here = true,
             Err(error) if error.is_missing() => {
                 return Err(EngineError::NoImage { kind: self.kind(), name: spec.image.clone(), pull: None });
             }
@@ -257,8 +262,8 @@ impl Engine {
     /// Whether a container of that name is there and carries the same labels.
     fn is_ours(&self, spec: &ContainerSpec, call: &dyn Call) -> Result<bool, EngineError> {
         let there = self.container(&spec.name, call)?;
-        Ok(there
-            .is_some_and(|there| there.labels.get(label::OWNER) == spec.labels.get(label::OWNER) && spec.labels.contains_key(label::OWNER)))
+        let same = |there: &Container, name: &str| spec.labels.contains_key(name) && there.labels.get(name) == spec.labels.get(name);
+        Ok(there.is_some_and(|there| same(&there, label::OWNER) && same(&there, label::HOME)))
     }
 
     /// A container by its name; `None` when it is not there.

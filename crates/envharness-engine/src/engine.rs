@@ -36,6 +36,16 @@ pub struct Patient;
 
 impl Call for Patient {}
 
+/// Waits as long as it takes: for what depends on the size of files.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Endless;
+
+impl Call for Endless {
+    fn left(&self) -> Option<Duration> {
+        None
+    }
+}
+
 /// What an engine is.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Facts {
@@ -137,21 +147,25 @@ impl Engine {
     ) -> Result<T, EngineError> {
         let limit = call.left();
         let started = Instant::now();
-        block_on(async {
-            tokio::pin!(answer);
-            loop {
-                if let Ok(answer) = tokio::time::timeout(LOOK, &mut answer).await {
-                    return answer;
-                }
-                if call.interrupted() {
-                    return Err(EngineError::Interrupted);
-                }
-                if let Some(limit) = limit.filter(|limit| started.elapsed() >= *limit) {
-                    return Err(EngineError::Timeout { kind: self.kind(), action: action.to_owned(), limit });
-                }
+        let mut answer = std::pin::pin!(answer);
+        loop {
+            if let Ok(answer) = self.run(action, async { tokio::time::timeout(LOOK, &mut answer).await })? {
+                return answer;
             }
-        })
-        .map_err(|source| EngineError::Io { action: "start waiting for", path: self.address.url.clone().into(), source })?
+            // Outside of the runtime: whoever is asked may speak to the engine himself.
+            if call.interrupted() {
+                return Err(EngineError::Interrupted);
+            }
+            if let Some(limit) = limit.filter(|limit| started.elapsed() >= *limit) {
+                return Err(EngineError::Timeout { kind: self.kind(), action: action.to_owned(), limit });
+            }
+        }
+    }
+
+    /// Runs a future on this thread.
+    pub(crate) fn run<T>(&self, action: &str, future: impl Future<Output = T>) -> Result<T, EngineError> {
+        let cut = |error: std::io::Error| EngineError::Cut { kind: self.kind(), action: action.to_owned(), reason: error.to_string() };
+        block_on(future).map_err(cut)
     }
 }
 

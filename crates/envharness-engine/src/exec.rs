@@ -9,7 +9,7 @@ use bollard::models::ExecConfig;
 use futures_util::{Stream, StreamExt as _};
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 
-use crate::engine::{Call, Engine, Patient};
+use crate::engine::{Engine, Patient};
 use crate::error::EngineError;
 use crate::streams::Feed;
 
@@ -106,11 +106,17 @@ impl Engine {
         if let Some(begun) = &spec.pid {
             begun(self.begun(&action, &id)?);
         }
-        let listened = self.wait_for(&action, &Forever, self.listen(&action, &id, output, input, stdin, sink, go_on, size))?;
+        let listened = self.listen(&action, &id, output, input, stdin, sink, go_on, size)?;
         if !listened {
             return Ok(Ended::Left);
         }
-        let told = self.wait(&action, &Patient, self.client().inspect_exec(&id)).map_err(missing)?;
+        let told = self.wait(&action, &Patient, self.client().inspect_exec(&id)).map_err(|error| match error {
+            // It ran: what is gone now must not be taken for what never began.
+            error if error.is_missing() => {
+                EngineError::Cut { kind: self.kind(), action: action.clone(), reason: "the container was removed while it ran".into() }
+            }
+            other => other,
+        })?;
         if told.running.unwrap_or(false) {
             let reason = "its output ended before the command did".to_owned();
             return Err(EngineError::Cut { kind: self.kind(), action, reason });
@@ -134,7 +140,7 @@ impl Engine {
 
     /// Whether it was listened to the end.
     #[expect(clippy::too_many_arguments, reason = "both directions of a conversation, and who may end it")]
-    async fn listen(
+    fn listen(
         &self,
         action: &str,
         id: &str,
@@ -161,37 +167,43 @@ impl Engine {
             }
             let _ = input.shutdown().await;
         };
-        tokio::pin!(feed);
-        let (mut fed, mut shown) = (false, None);
-        let mut look = tokio::time::interval(LOOK);
+        let mut feed = std::pin::pin!(feed);
+        let (mut fed, mut shown, mut looked) = (false, None, Instant::now());
         loop {
-            tokio::select! {
-                piece = output.next() => match piece {
-                    None => return Ok(true),
-                    Some(Ok(LogOutput::StdErr { message })) => sink(true, &message),
-                    Some(Ok(piece)) => sink(false, &piece.into_bytes()),
-                    Some(Err(error)) => return Err(self.error(action, error)),
-                },
-                () = &mut feed, if !fed => fed = true,
-                _ = look.tick() => {
-                    if !go_on() {
-                        return Ok(false);
-                    }
-                    if let Some((width, height)) = size().filter(|now| shown != Some(*now)) {
-                        shown = Some((width, height));
-                        let _ = self.client().resize_exec(id, ResizeExecOptions { height, width }).await;
-                    }
+            let heard = self.run(action, async {
+                tokio::select! {
+                    piece = output.next() => Heard::Output(piece),
+                    () = &mut feed, if !fed => Heard::Fed,
+                    () = tokio::time::sleep(LOOK) => Heard::Nothing,
+                }
+            })?;
+            // Outside of the runtime: a callback may speak to the engine itself.
+            match heard {
+                Heard::Output(None) => return Ok(true),
+                Heard::Output(Some(Ok(LogOutput::StdErr { message }))) => sink(true, &message),
+                Heard::Output(Some(Ok(piece))) => sink(false, &piece.into_bytes()),
+                Heard::Output(Some(Err(error))) => return Err(self.error(action, error)),
+                Heard::Fed => fed = true,
+                Heard::Nothing => {}
+            }
+            if looked.elapsed() >= LOOK {
+                looked = Instant::now();
+                if !go_on() {
+                    return Ok(false);
+                }
+                if let Some((width, height)) = size().filter(|now| shown != Some(*now)) {
+                    shown = Some((width, height));
+                    let resized = self.client().resize_exec(id, ResizeExecOptions { height, width });
+                    let _ = self.wait(action, &Patient, resized);
                 }
             }
         }
     }
 }
 
-/// A command takes as long as it takes; its caller says when it is enough.
-struct Forever;
-
-impl Call for Forever {
-    fn left(&self) -> Option<Duration> {
-        None
-    }
+/// What happens next while a command runs.
+enum Heard {
+    Output(Option<Result<LogOutput, bollard::errors::Error>>),
+    Fed,
+    Nothing,
 }

@@ -16,7 +16,7 @@ mod streams;
 
 pub use address::{Address, Kind, find};
 pub use containers::{Container, ContainerSpec, Gpus, Mount, Usage};
-pub use engine::{Call, Engine, Facts, Patient};
+pub use engine::{Call, Endless, Engine, Facts, Patient};
 pub use error::EngineError;
 pub use exec::{Ended, ExecSpec, Stdin};
 pub use files::PathStat;

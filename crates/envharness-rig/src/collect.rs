@@ -43,9 +43,9 @@ pub(crate) fn sweep(home: &Home) {
 }
 
 /// Ends a few contexts in containers whose holder died or whose time is over, where a create takes an engine's time anyway.
-pub(crate) fn sweep_containers(home: &Home) {
+pub(crate) fn sweep_containers(home: &Home, address: &str) {
     let rows = home.sweepable(LOOK, false).unwrap_or_default();
-    for row in rows.iter().filter(|row| is_container(&row.backend)).take(2) {
+    for row in rows.iter().filter(|row| is_container(&row.backend) && row.payload.contains(address)).take(2) {
         if let Err(error) = sweep_one(home, &row.id, false) {
             tracing::debug!(%error, id = row.id, "not swept");
         }

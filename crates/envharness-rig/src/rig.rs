@@ -8,7 +8,7 @@ use envharness_store::{Acquired, Home, Lease, NewContext, Origin, PrefixUse, Sta
 
 use crate::bytecode::{self, Urgency};
 use crate::conda::{self, Activation};
-use crate::container::ContainerPlace;
+use crate::container::{self, ContainerPlace};
 use crate::context::{Context, ExitPolicy, Payload};
 use crate::deadline::Deadline;
 use crate::environment::gpus_present;
@@ -258,13 +258,16 @@ impl Rig {
         check_gpus(&spec)?;
         collect::sweep(&self.home);
         if spec.is_container() {
-            collect::sweep_containers(&self.home);
+            // Only where the create works anyway: another engine may be slow, or gone.
+            let engine = container::connect(&self.settings, &self.home, container::kind_of(&spec))?;
+            collect::sweep_containers(&self.home, &engine.address().url);
         }
         let guest = guest::ensure(&self.home)?;
         let lock = lockfile::obtain(&self.resolver(deadline, reporter), &spec, &request.lock)?;
         let (spec_digest, lock_digest) = (spec.digest().to_string(), lock.digest().to_string());
         if request.find_idle
             && let Some((lease, row)) = self.home.take_idle(&spec_digest, &lock_digest)?
+            && let Some(lease) = self.usable(lease, &row, &spec)?
             && let Some(context) = self.reuse(lease, &row, request.fresh, deadline, reporter)?
         {
             return Ok(context.with_lock(lock));
@@ -370,6 +373,24 @@ impl Rig {
         }
     }
 
+    /// Lets an idle context go that is the same by its digests and not by its place: paths of the spec began at another folder,
+    /// or its engine is not the one that is chosen now.
+    fn usable(&self, lease: Lease, row: &envharness_store::ContextRow, spec: &Spec) -> Result<Option<Lease>, RigError> {
+        let payload = Payload::parse(&row.payload)?;
+        let relative = spec.pip.iter().any(|one| one.local_path().is_some())
+            || spec.container.mounts.values().any(|mount| !mount.source.starts_with('/'));
+        let elsewhere = match &payload.container {
+            Some(place) => container::connect(&self.settings, &self.home, container::kind_of(spec))?.address().url != place.address,
+            None => false,
+        };
+        if !elsewhere && (!relative || payload.base == spec.base) {
+            return Ok(Some(lease));
+        }
+        let idle = spec.resources.timeouts.idle.or_else(|| self.settings.duration("timeouts.idle"));
+        self.home.set_context(&row.id, State::Idle, Origin::Get, idle, None)?;
+        Ok(None)
+    }
+
     fn reuse(
         &self,
         lease: Lease,
@@ -398,8 +419,14 @@ impl Rig {
             payload.project = project;
             self.home.finish_context(&row.id, &row.lock_digest, &row.prefix, &payload.to_text())?;
         }
-        let renewed = moved || fresh && spec.writable && payload.container.is_some();
-        let context = Context::new(self, lease, Origin::Get, payload, &spec, hold, guest::ensure(&self.home)?, true).renewed(renewed);
+        let place = payload.container.clone();
+        let context = Context::new(self, lease, Origin::Get, payload, &spec, hold, guest::ensure(&self.home)?, true);
+        let renewed = place.filter(|_| moved || fresh && context.is_used());
+        if let Some(place) = &renewed {
+            // First of all: what still runs there could change what is emptied.
+            place.engine()?.remove(context.id(), &envharness_engine::Patient)?;
+        }
+        let context = context.renewed(renewed.is_some());
         // Whatever its last user left running is not the next one's.
         context.kill_processes();
         if fresh {

@@ -44,6 +44,9 @@ pub const SETTINGS: [(&str, &str, &str); 30] = [
     ("gc.max_size", "", "the size that prefixes may take together"),
 ];
 
+/// Settings that a project's own file cannot set.
+const ENGINES: [&str; 2] = ["docker_host", "podman_host"];
+
 /// Where a value came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
@@ -146,7 +149,14 @@ impl Settings {
             .ancestors()
             .find_map(|dir| [dir.join("envharness.yaml"), dir.join(".envharness/config.json")].into_iter().find(|path| path.is_file()));
         for path in [Some(&user_file), project_file.as_ref()].into_iter().flatten() {
+            let engines = ENGINES.map(|key| values.get(key).cloned());
             read_file(path, &mut values, &mut mirrors)?;
+            if Some(path) == project_file.as_ref() {
+                // Whoever can write a project's file must not choose where secrets are sent.
+                for (key, kept) in ENGINES.iter().zip(engines) {
+                    values.extend(kept.map(|kept| ((*key).to_owned(), kept)));
+                }
+            }
         }
         for (key, names) in VARIABLES {
             if let Some((name, value)) = names.iter().find_map(|name| variable(name).map(|value| (*name, value))) {

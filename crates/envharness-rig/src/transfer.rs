@@ -136,7 +136,8 @@ impl Context {
         if self.is_own_tmp(&target) {
             return own("tmp", target.strip_prefix("/tmp").unwrap_or(&target));
         }
-        let shared = self.container().is_some() && self.is_shared(&target);
+        let of_kernel = ["/proc", "/sys", "/dev"].iter().any(|folder| target.starts_with(folder));
+        let shared = self.container().is_some() && (self.is_shared(&target) || self.is_mounted(&target) || of_kernel);
         let owned = self.own_folders();
         if shared {
             return Err(refused("it is a folder of this machine that the container shares".into()));

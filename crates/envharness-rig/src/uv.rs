@@ -96,8 +96,8 @@ impl<'a> Uv<'a> {
     }
 
     /// A `pip` for a writable environment: uv's, with our downloads. Links would cross the overlay's border.
-    pub fn pip_script(&self) -> String {
-        let (program, cache) = (self.program.display(), self.cache.display());
+    pub fn pip_script(&self, cache: &Path) -> String {
+        let (program, cache) = (self.program.display(), cache.display());
         format!(
             "#!/bin/sh\nUV_CACHE_DIR='{cache}' UV_LINK_MODE=copy UV_NO_CONFIG=1 UV_BREAK_SYSTEM_PACKAGES=1 exec '{program}' pip \"$@\"\n"
         )

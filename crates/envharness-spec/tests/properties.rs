@@ -51,10 +51,16 @@ fn package() -> impl Strategy<Value = LockedPackage> {
 }
 
 fn lock() -> impl Strategy<Value = Lock> {
-    let image =
-        (text(), proptest::option::of("[a-z]{1,5}"), "[a-z0-9 .]{0,10}", "(/[a-z0-9]{1,5}){0,3}").prop_map(|(name, pull, libc, python)| {
-            LockedImage { id: Digest::of(&name).to_string(), context: pull.as_ref().map(Digest::of), name, pull, libc, python }
-        });
+    let image = (text(), proptest::option::of("[a-z]{1,5}@sha256:[0-9a-f]{4}"), "[a-z0-9 .]{0,10}", "(/[a-z0-9]{1,5}){0,3}").prop_map(
+        |(name, pull, libc, python)| LockedImage {
+            id: Digest::of(&name).to_string(),
+            context: pull.as_ref().map(Digest::of),
+            name,
+            pull,
+            libc,
+            python,
+        },
+    );
     let lists = prop::collection::btree_map("[a-z_]{1,10}", prop::collection::vec(text(), 0..3), 0..4);
     (prop::collection::vec(package(), 0..6), text(), lists, proptest::option::of(image)).prop_map(
         |(mut packages, reason, mut lists, image)| {

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import builtins
 import contextlib
 import importlib
 import json
+import os
 import pickle
 import shutil
 import sys
@@ -59,7 +61,8 @@ def call(
 ) -> Any:
     """Runs ``function(*args, **kwargs)`` in a context; see :meth:`envharness.Context.call`."""
     codec, functions = _guest(Path(native.guest))
-    allow_pickle = native.spec.isolation == "none"
+    # What a container answers is read, never run.
+    allow_pickle = native.spec.isolation == "none" and native.engine is None
     pickler = functions.pickler if allow_pickle else None
     if not native.python_version:
         raise CallError("the container's image has no Python to call a function with", hint="take an image with Python, or use ctx.execute")
@@ -90,14 +93,16 @@ def _result(path: Path, done: Any, codec: types.ModuleType, allow_pickle: bool, 
     if not path.is_file():
         output = done[3].decode("utf-8", "replace").splitlines()[-20:]
         raise CommandError(f"the process of the call ended with exit code {done[0]} and without a result", details=output)
-    answer = json.loads(path.read_text(encoding="ascii"))
+    # No link is followed: the process inside may have left one.
+    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), encoding="ascii") as file:
+        answer = json.load(file)
     with _module_alias(function):
         if answer["ok"]:
             try:
                 return codec.loads(answer["value"], allow_pickle)
             except Exception as error:
                 raise CallError(f"the call's value cannot be read here: {error}") from error
-        raise _exception(answer) from _RemoteTraceback(answer["traceback"])
+        raise _exception(answer, allow_pickle) from _RemoteTraceback(answer["traceback"])
 
 
 _alias_lock = threading.RLock()
@@ -121,12 +126,18 @@ def _module_alias(function: Callable[..., Any]):
                 sys.modules["__mp_main__"] = before
 
 
-def _exception(answer: dict[str, Any]) -> BaseException:
-    with contextlib.suppress(Exception):
-        error = pickle.loads(base64.b64decode(answer["pickle"]))
-        # A SystemExit inside ends the process inside, not this one.
-        if isinstance(error, Exception):
-            return error
+def _exception(answer: dict[str, Any], allow_pickle: bool) -> BaseException:
+    if allow_pickle:
+        with contextlib.suppress(Exception):
+            error = pickle.loads(base64.b64decode(answer["pickle"]))
+            # A SystemExit inside ends the process inside, not this one.
+            if isinstance(error, Exception):
+                return error
+    else:
+        builtin = getattr(builtins, str(answer["type"]).removeprefix("builtins."), None)
+        if isinstance(builtin, type) and issubclass(builtin, Exception):
+            with contextlib.suppress(Exception):
+                return builtin(answer["message"])
     remote = RemoteError(f"{answer['type']}: {answer['message']}")
     remote.type_name, remote.traceback = answer["type"], answer["traceback"]
     return remote

@@ -33,7 +33,7 @@ pub(crate) fn from_dockerfile(
     let digest = context_digest(&tar, &file);
     let name = format!("envharness/{}:{}", spec.name.trim_matches(['.', '_', '-']), &digest.hex()[..16]);
     if engine.image(&name, call)?.is_none() {
-        let labels = BTreeMap::from([(label::HOME.to_owned(), home_label(home)), (label::ROLE.to_owned(), "build".to_owned())]);
+        let labels = BTreeMap::from([(label::HOME.to_owned(), home_label(home)?), (label::ROLE.to_owned(), "build".to_owned())]);
         let mut printed = Vec::new();
         let mut line = |text: &str| {
             told_step(call.reporter, format!("Building {name}: {text}"));

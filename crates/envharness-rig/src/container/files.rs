@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use envharness_engine::{Engine, Patient};
+use envharness_engine::{Endless, Engine, Patient};
 
 use crate::error::RigError;
 use crate::transfer::{Progress, Transferred};
@@ -55,7 +55,7 @@ pub(crate) fn upload_inside(
             progress(moved.bytes);
         }
     }
-    engine.upload(id, &there.display().to_string(), builder.into_inner().map_err(fail)?, &Patient)?;
+    engine.upload(id, &there.display().to_string(), builder.into_inner().map_err(fail)?, &Endless)?;
     Ok(moved)
 }
 
@@ -74,7 +74,7 @@ pub(crate) fn download_inside(
         return Err(failed(direction, source, "it is not in the container", Some(hint)));
     }
     let mut file = tempfile::tempfile().map_err(fail)?;
-    engine.download(id, &source.display().to_string(), &mut file, &Patient)?;
+    engine.download(id, &source.display().to_string(), &mut file, &Endless)?;
     file.seek(SeekFrom::Start(0)).map_err(fail)?;
     let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     fs::create_dir_all(parent).map_err(fail)?;
@@ -82,6 +82,8 @@ pub(crate) fn download_inside(
     let mut archive = tar::Archive::new(file);
     archive.set_preserve_permissions(true);
     archive.set_preserve_ownerships(false);
+    // A bit that gives rights inside must not give them here.
+    archive.set_mask(0o7000);
     let mut moved = Transferred::default();
     let mut first = None;
     for entry in archive.entries().map_err(fail)? {

@@ -24,6 +24,9 @@ printf '%s\n%s\n%s\n' "$found" "$libc" "$loader"
 [ -z "$found" ] || "$found" -I -S -B -c "$2" 2>/dev/null
 "#;
 
+/// How long a question to an image may take, in seconds, before anybody may remove it.
+const PROBE_LIFE: f64 = 900.0;
+
 /// What is in an image.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Inside {
@@ -51,7 +54,13 @@ pub(crate) fn inside_of(home: &Home, engine: &Engine, image: &str, wanted: &str,
         return Ok(inside);
     }
     let name = format!("envharness-probe-{}", envharness_store::random_suffix(10));
-    let labels = [(label::HOME, home_label(home)), (label::OWNER, name.clone()), (label::ROLE, "probe".into())];
+    let over = envharness_store::now() + PROBE_LIFE;
+    let labels = [
+        (label::HOME, home_label(home)?),
+        (label::OWNER, name.clone()),
+        (label::ROLE, "probe".into()),
+        (label::DEADLINE, format!("{over:.0}")),
+    ];
     let spec = ContainerSpec {
         name: name.clone(),
         image: image.to_owned(),
@@ -78,10 +87,13 @@ pub(crate) fn inside_of(home: &Home, engine: &Engine, image: &str, wanted: &str,
         &|| None,
     );
     engine.remove(&name, &envharness_engine::Patient)?;
-    if asked? == Ended::Left {
-        return Err(RigError::Interrupted);
-    }
     let inside = told(&out);
+    match asked? {
+        Ended::Left => return Err(RigError::Interrupted),
+        Ended::Code(0) => {}
+        // Killed, or a Python that does not run: asked again the next time.
+        Ended::Code(_) => return Ok(inside),
+    }
     home.remember_interpreter(&key, &stamp, &serde_json::to_string(&inside).unwrap_or_default())?;
     Ok(inside)
 }

@@ -24,7 +24,7 @@ pub(crate) fn remove_container(row: &ContextRow) -> Result<(), RigError> {
 
 /// Removes every container of the store whose context is gone or whose time is over; gives their names.
 pub(crate) fn remove_strays(home: &Home, dry_run: bool) -> Result<Vec<String>, RigError> {
-    let (mine, now) = (home_label(home), envharness_store::now());
+    let (mine, now) = (home_label(home)?, envharness_store::now());
     let mut gone = Vec::new();
     for (kind, url) in remembered(home) {
         let found = reconnect(kind.as_str(), &url).and_then(|engine| {
@@ -48,8 +48,9 @@ pub(crate) fn remove_strays(home: &Home, dry_run: bool) -> Result<Vec<String>, R
             if !stray && !over {
                 continue;
             }
-            if !dry_run {
-                engine.remove(&container.name, &Patient)?;
+            if !dry_run && let Err(error) = engine.remove(&container.name, &Patient) {
+                tracing::warn!(%error, container = container.name, "not removed");
+                continue;
             }
             gone.push(container.name);
         }

@@ -87,10 +87,22 @@ pub(crate) fn about(settings: &Settings, home: &Home, kind: &str) -> Result<Stri
     Ok(format!("{} at {}{root}{limits}{runtimes}", facts.version, engine.address().url))
 }
 
-/// Whose store it is, on everything that an engine keeps for it.
-pub(crate) fn home_label(home: &Home) -> String {
-    let machine = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
-    Digest::of(format!("{}\n{}", machine.trim(), home.root().display())).hex()[..24].to_owned()
+/// Whose store it is, on everything that an engine keeps for it: a random word, since two machines may share an engine.
+pub(crate) fn home_label(home: &Home) -> Result<String, RigError> {
+    let path = engines(home).join("store");
+    if let Some(label) = envharness_store::read_text(&path)? {
+        return Ok(label);
+    }
+    std::fs::create_dir_all(engines(home)).on("create", &engines(home))?;
+    let temporary = engines(home).join(format!(".{}", envharness_store::random_suffix(8)));
+    std::fs::write(&temporary, envharness_store::random_suffix(24)).on("write", &temporary)?;
+    // Of several at once the first one's word holds.
+    let linked = std::fs::hard_link(&temporary, &path);
+    let _ = std::fs::remove_file(&temporary);
+    match linked {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(error).on("write", &path),
+        _ => Ok(envharness_store::read_text(&path)?.unwrap_or_default()),
+    }
 }
 
 fn engines(home: &Home) -> PathBuf {

@@ -42,6 +42,8 @@ pub(crate) struct Sight<'a> {
     pub folder: PathBuf,
     /// Absolute folders of the context with where they lie.
     pub own: Vec<(PathBuf, PathBuf)>,
+    /// What lies in the project and is not the container's to see.
+    pub guarded: Vec<PathBuf>,
     /// What may be read at its own path.
     pub readable: Vec<PathBuf>,
     /// What may be written to at its own path.
@@ -77,7 +79,7 @@ impl ContainerPlace {
 
     /// The container of a context. Nothing of the machine is in it but what the context stands on, the project's folder
     /// and what the spec mounts.
-    pub(crate) fn container(&self, spec: &Spec, sight: &Sight<'_>) -> ContainerSpec {
+    pub(crate) fn container(&self, spec: &Spec, sight: &Sight<'_>) -> Result<ContainerSpec, RigError> {
         let mut mounts: BTreeMap<String, (String, bool)> = BTreeMap::new();
         let mut add = |source: &Path, target: &Path, read_only: bool| {
             mounts.insert(target.display().to_string(), (source.display().to_string(), read_only));
@@ -100,15 +102,19 @@ impl ContainerPlace {
         for (target, mount) in &spec.container.mounts {
             add(&crate::source_tree::absolute(&mount.source, &base), Path::new(target), !mount.write);
         }
+        for (source, _) in mounts.values() {
+            self.refuse_socket(Path::new(source), sight.id)?;
+        }
         let resources = &spec.resources;
         let labels = [(label::HOME, sight.home_label), (label::OWNER, sight.id), (label::ROLE, "context")];
-        ContainerSpec {
+        Ok(ContainerSpec {
             name: sight.id.to_owned(),
             image: self.image.clone(),
             command: ["/bin/sh", "-c", KEEP].map(str::to_owned).into(),
             labels: labels.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
             mounts: mounts.into_iter().map(|(target, (source, read_only))| Mount { source, target, read_only }).collect(),
-            tmpfs: TMPFS.map(str::to_owned).into(),
+            // A store below the project would be the container's to read and to change.
+            tmpfs: TMPFS.map(PathBuf::from).iter().chain(&sight.guarded).map(|path| path.display().to_string()).collect(),
             user: self.user.clone(),
             workdir: "/".into(),
             memory: resources.memory,
@@ -125,6 +131,20 @@ impl ContainerPlace {
             host_users: self.host_users,
             unlabelled: self.unlabelled,
             ..ContainerSpec::default()
-        }
+        })
+    }
+
+    /// An engine's socket inside would be the whole machine, by whatever name or link it comes.
+    fn refuse_socket(&self, source: &Path, id: &str) -> Result<(), RigError> {
+        let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let own = self.address.strip_prefix("unix://").map(PathBuf::from);
+        let usual =
+            ["/var/run/docker.sock", "/run/docker.sock", "/run/podman/podman.sock", "/run/containerd/containerd.sock"].map(PathBuf::from);
+        let source = real(source);
+        let found = own.into_iter().chain(usual).find(|socket| socket.exists() && real(socket).starts_with(&source));
+        let Some(socket) = found else { return Ok(()) };
+        let reason = format!("would have the engine's socket {} by `{}`", socket.display(), source.display());
+        let hint = Some("mount a smaller folder; what needs an engine runs outside".to_owned());
+        Err(RigError::Context { id: id.to_owned(), reason, hint })
     }
 }

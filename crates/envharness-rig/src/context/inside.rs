@@ -29,7 +29,7 @@ count() { case "$(cut -d' ' -f3 "/proc/$1/stat" 2>/dev/null)" in Z|'') ;; *) lef
 signal="$2"
 command -v tr >/dev/null && command -v grep >/dev/null || exit 90
 left=0
-sweep "$1" end; sweep "$1" end; sweep "$1" count
+sweep "$1" end; [ "$signal" != -9 ] || sweep "$1" end; sweep "$1" count
 exit $((left > 80 ? 80 : left))
 "#;
 
@@ -80,7 +80,7 @@ impl Context {
     fn shared_folders(&self) -> Vec<PathBuf> {
         let mut out = vec![self.workdir(), self.folder().join("calls")];
         if self.writable().is_some() {
-            out.push(self.prefix());
+            out.extend([self.prefix(), self.folder().join("cache")]);
         }
         out
     }
@@ -89,7 +89,6 @@ impl Context {
     fn visible(&self) -> Vec<PathBuf> {
         let mut out = self.shared_folders();
         out.extend(self.payload.project.clone());
-        out.extend(self.spec.container.mounts.keys().map(PathBuf::from));
         out.extend(self.own_folders());
         out
     }
@@ -97,7 +96,8 @@ impl Context {
     /// Every path at which the container has something of this machine.
     pub(super) fn mount_targets(&self) -> Vec<PathBuf> {
         let mut out = self.visible();
-        out.extend([self.guest.clone(), self.payload.prefix.clone(), self.home.cache().to_owned()]);
+        out.extend(self.spec.container.mounts.keys().map(PathBuf::from));
+        out.extend([self.guest.clone(), self.payload.prefix.clone()]);
         out.extend(crate::uv::Uv::find(&self.settings, &self.home).ok().map(|uv| uv.program().to_owned()));
         out.extend(self.payload.sources.iter().cloned());
         out.extend(self.certificates());
@@ -123,34 +123,39 @@ impl Context {
         names.filter_map(|name| Some(((*name).to_owned(), self.settings.variable(name)?.to_owned()))).collect()
     }
 
+    /// Whether a path is below a mount of the spec, which is another place on this machine.
+    pub(crate) fn is_mounted(&self, path: &Path) -> bool {
+        self.spec.container.mounts.keys().any(|target| path.starts_with(target))
+    }
+
     /// Whether a path is one that the container shares with this machine.
     pub(crate) fn is_shared(&self, path: &Path) -> bool {
-        let mounts = &self.spec.container.mounts;
-        self.visible().iter().any(|folder| path.starts_with(folder) && !mounts.contains_key(&folder.display().to_string()))
+        !self.is_mounted(path) && self.visible().iter().any(|folder| path.starts_with(folder))
     }
 
     fn sight<'a>(&'a self, label: &'a str, project: &'a Path) -> Result<Sight<'a>, RigError> {
         let root = self.folder().join("root");
         let own = self.own_folders().into_iter().map(|path| (path.clone(), root.join(path.strip_prefix("/").unwrap_or(&path))));
         let mut readable = vec![self.guest.clone()];
-        let mut writable = self.shared_folders();
+        let writable = self.shared_folders();
         if self.payload.prefix.starts_with(self.home.prefixes()) {
             readable.push(self.payload.prefix.clone());
         }
         if self.spec.writable {
             let uv = crate::uv::Uv::find(&self.settings, &self.home)?;
             readable.push(uv.program().to_owned());
-            fs::create_dir_all(self.home.cache()).on("create", self.home.cache())?;
-            writable.push(self.home.cache().to_owned());
         }
         readable.extend(self.certificates());
         // Sources that the environment uses where they lie.
         readable.extend(self.payload.sources.iter().cloned());
+        let below = |path: &&Path| !project.as_os_str().is_empty() && path.starts_with(project);
+        let guarded = [self.home.root(), self.home.cache()].into_iter().filter(below);
         Ok(Sight {
             id: &self.id,
             home_label: label,
             folder: self.folder(),
             own: own.collect(),
+            guarded: guarded.map(Path::to_owned).collect(),
             readable,
             writable,
             project,
@@ -165,10 +170,10 @@ impl Context {
         for folder in self.shared_folders() {
             fs::create_dir_all(&folder).on("create", &folder)?;
         }
-        let label = home_label(&self.home);
+        let label = home_label(&self.home)?;
         let none = PathBuf::new();
         let project = self.payload.project.as_ref().unwrap_or(&none);
-        let mut spec = place.container(&self.spec, &self.sight(&label, project)?);
+        let mut spec = place.container(&self.spec, &self.sight(&label, project)?)?;
         spec.mounts.retain(|mount| !mount.target.is_empty());
         let own = self.own_folders();
         place.engine()?.start(&spec, call)?;
@@ -181,8 +186,29 @@ impl Context {
         self.folder().join("container")
     }
 
+    /// One process and thread at a time decides what becomes of the container.
+    fn container_lock(&self) -> Result<envharness_store::FileLock, RigError> {
+        let path = self.folder().join("container.lock");
+        Ok(envharness_store::FileLock::acquire(&path, true, |_| Ok::<(), envharness_store::StoreError>(()))?)
+    }
+
+    /// Notes that something ran in the container: what that left is not the next caller's.
+    fn mark_used(&self) -> Result<(), RigError> {
+        let path = self.folder().join("used");
+        if path.exists() {
+            return Ok(());
+        }
+        fs::write(&path, "").on("write", &path)
+    }
+
+    /// Whether the container must be made anew before another caller has it.
+    pub(crate) fn is_used(&self) -> bool {
+        self.folder().join("used").exists()
+    }
+
     /// Makes the container anew when an upload gave the context a folder that it does not have yet.
     fn refresh(&self, place: &ContainerPlace) -> Result<(), RigError> {
+        let _lock = self.container_lock()?;
         let seen = fs::read_to_string(self.seen_path()).unwrap_or_default();
         let own: Vec<String> = self.own_folders().iter().map(|path| path.display().to_string()).collect();
         if seen == own.join("\n") {
@@ -199,9 +225,11 @@ impl Context {
 
     /// Lets a paused container go on, and starts one that an engine's restart ended.
     pub(crate) fn revive(&self, place: &ContainerPlace) -> Result<(), RigError> {
+        let _lock = self.container_lock()?;
         let engine = place.engine()?;
         match engine.container(&self.id, &Patient)? {
             Some(_) => Ok(engine.resume(&self.id, &Patient)?),
+            None if self.home.find_context(&self.id).is_err() => Err(EngineError::NoContainer { name: self.id.clone() }.into()),
             None if self.spec.writable => Err(EngineError::NoContainer { name: self.id.clone() }.into()),
             // Its root holds nothing of its own.
             None => self.start_container(place, &Patient),
@@ -254,6 +282,7 @@ impl Context {
         secrets: &BTreeMap<String, String>,
     ) -> Result<Output, RigError> {
         self.refresh(place)?;
+        self.mark_used()?;
         let marker = format!("ENVHARNESS_RUN={}", envharness_store::random_suffix(16));
         let spec = self.exec_spec(place, argv, options, secrets, &marker)?;
         let first = self.listen(place, &spec, options, listener, &marker);
@@ -337,19 +366,25 @@ impl Context {
 
     /// Ends every process that carries a mark: from outside where this user may, else from inside, else with the container.
     fn end_marked(&self, place: &ContainerPlace, marker: &str) -> Result<(), RigError> {
-        envharness_sandbox::Tree { marker: marker.to_owned(), namespace: None }.kill();
-        if end_all(place, &self.id, marker, "-9") {
+        let tree = envharness_sandbox::Tree { marker: marker.to_owned(), namespace: None };
+        tree.kill();
+        if self.is_seen_from_here(place) && tree.members().is_empty() || end_all(place, &self.id, marker, "-9") {
             return Ok(());
         }
-        place.engine()?.remove(&self.id, &Patient)?;
-        if self.spec.writable { Ok(()) } else { self.start_container(place, &Patient) }
+        let engine = place.engine()?;
+        engine.stop(&self.id, 0, &Patient)?;
+        Ok(engine.resume(&self.id, &Patient)?)
+    }
+
+    /// Whether this machine's kernel shows the container's processes to this user.
+    fn is_seen_from_here(&self, place: &ContainerPlace) -> bool {
+        let may = rustix::process::geteuid().is_root() || place.user == "0:0";
+        may && self.spec.container.runtime.is_none() && place.address.starts_with("unix://")
     }
 
     /// Ends what commands left running.
     pub(super) fn end_processes_inside(&self, place: &ContainerPlace) {
-        let user = rustix::process::geteuid();
-        let seen_from_here = (user.is_root() || place.user == "0:0") && self.spec.container.runtime.is_none();
-        if seen_from_here && place.engine().is_ok_and(|engine| engine.address().socket().is_some()) {
+        if self.is_seen_from_here(place) {
             return;
         }
         let marker = format!("{PROCESS_OF}={}", self.id);
@@ -374,7 +409,7 @@ impl Context {
     pub(crate) fn wake(&self) -> Result<(), RigError> {
         let Some(place) = self.container() else { return Ok(()) };
         if self.renewed {
-            place.engine()?.remove(&self.id, &Patient)?;
+            // It was removed before its folders were emptied.
             return self.start_container(place, &Patient);
         }
         self.refresh(place)?;
@@ -390,7 +425,9 @@ impl Context {
     pub(crate) fn project_of(settings: &crate::settings::Settings, spec: &envharness_spec::Spec) -> Option<PathBuf> {
         let project = settings.project.canonicalize().unwrap_or_else(|_| settings.project.clone());
         let home = PathBuf::from(settings.variable("HOME").unwrap_or("/"));
-        let whole = project.parent().is_none() || home.starts_with(&project);
+        // Folders of a whole machine, which would also cover those of the image.
+        let whole =
+            project.components().count() <= 2 || home.starts_with(&project) || project.starts_with("/run") || project.starts_with("/proc");
         (spec.container.project != Access::None && !whole).then_some(project)
     }
 }
@@ -458,6 +495,8 @@ impl Context {
         secrets: &BTreeMap<String, String>,
     ) -> Result<Running, RigError> {
         self.refresh(place)?;
+        self.revive(place)?;
+        self.mark_used()?;
         let marker = format!("ENVHARNESS_RUN={}", envharness_store::random_suffix(16));
         let spec = self.exec_spec(place, argv, options, secrets, &marker)?;
         let pipe = || std::io::pipe().on("make a pipe to", Path::new(&argv[0]));

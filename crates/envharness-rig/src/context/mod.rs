@@ -60,7 +60,7 @@ impl ExitPolicy {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Payload {
     spec: serde_json::Value,
-    base: Option<PathBuf>,
+    pub base: Option<PathBuf>,
     pub prefix: PathBuf,
     pub python: PathBuf,
     pub site_packages: PathBuf,
@@ -300,7 +300,9 @@ impl Context {
     }
 
     pub(super) fn pip_script(&self) -> Result<String, RigError> {
-        Ok(Uv::find(&self.settings, &self.home)?.pip_script())
+        // A container's own: what others install from is not to be written to from inside.
+        let cache = if self.container().is_some() { self.folder().join("cache") } else { self.home.cache().join("uv") };
+        Ok(Uv::find(&self.settings, &self.home)?.pip_script(&cache))
     }
 
     /// What the interpreter is.
@@ -406,7 +408,9 @@ impl Context {
     pub fn empty(&self) -> Result<(), RigError> {
         let folder = self.folder();
         // What a container has mounted stays the same folder.
-        let mounted = self.container().map(|_| [folder.join("tmp"), self.workdir(), folder.join("calls"), folder.join("container")]);
+        let mounted = self
+            .container()
+            .map(|_| [folder.join("tmp"), self.workdir(), folder.join("calls"), folder.join("container"), folder.join("container.lock")]);
         for entry in fs::read_dir(&folder).on("list", &folder)?.flatten() {
             let path = entry.path();
             if !mounted.as_ref().is_some_and(|mounted| mounted.contains(&path)) {

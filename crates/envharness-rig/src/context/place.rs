@@ -45,7 +45,7 @@ impl Context {
     pub(crate) fn is_own_tmp(&self, path: &Path) -> bool {
         let cwd = std::env::current_dir().unwrap_or_default();
         let shared = |path: &Path| match self.container() {
-            Some(_) => self.is_shared(path),
+            Some(_) => self.is_shared(path) || self.is_mounted(path),
             None => self.kept(&cwd).iter().any(|kept| path.starts_with(kept)),
         };
         path.starts_with("/tmp") && self.has_own_tmp(&cwd) && !shared(path)

@@ -135,6 +135,10 @@ pub(super) fn parse(text: &str) -> Result<Lock, LockError> {
 fn image(raw: Image) -> Result<LockedImage, LockError> {
     let Image { name, id, pull, libc, python, context } = raw;
     digest(&id)?;
+    // A name alone may be another image tomorrow.
+    if let Some(name) = pull.as_ref().filter(|name| !name.contains("@sha256:")) {
+        return Err(invalid(format!("the image `{name}` has no digest to be pulled by")));
+    }
     Ok(LockedImage { name, id, pull, libc, python, context: context.as_deref().map(digest).transpose()? })
 }
 
