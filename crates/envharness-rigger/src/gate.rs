@@ -9,7 +9,7 @@ use crate::table::TABLE;
 use crate::world::{World, minor};
 
 /// Variables that would let a proposal choose what is loaded or where things come from.
-const CLOSED: [&str; 8] = ["LD_", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "PATH", "UV_", "PIP_", "ENVHARNESS_"];
+const CLOSED: [&str; 7] = ["LD_", "PYTHON", "BASH_ENV", "PATH", "UV_", "PIP_", "ENVHARNESS_"];
 
 /// Takes changes to a plan.
 ///
@@ -52,13 +52,18 @@ fn allow(change: &Change, world: &World) -> Result<Change, String> {
         }
         Change::Python(version) => {
             let wanted = version.split('.').take(2).collect::<Vec<_>>().join(".");
+            // Anything but numbers could be read as a path.
+            let plain = version.split('.').all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()));
+            if !plain || !(2..=3).contains(&version.split('.').count()) {
+                return Err(format!("`{version}` is no version of Python such as 3.11"));
+            }
             let there = world.pythons.contains(&wanted) || (world.python_downloads && minor(&wanted).is_some());
             if there { Ok(change.clone()) } else { Err(format!("there is no Python {version} here")) }
         }
         Change::ExcludeNewer(Some(day)) if day.len() < 10 || !day.starts_with(|c: char| c.is_ascii_digit()) => {
             Err(format!("`{day}` is no day such as 2023-05-31"))
         }
-        Change::Env(name, _) if CLOSED.iter().any(|closed| name.starts_with(closed)) => {
+        Change::Env(name, _) if name == "ENV" || CLOSED.iter().any(|closed| name.starts_with(closed)) => {
             Err(format!("`{name}` decides what is loaded, and is not for a proposal to set"))
         }
         Change::Memory(Some(size)) => match envharness_spec::parse_bytes(size) {
@@ -95,6 +100,8 @@ mod tests {
             (Change::Add("./x".into()), "address"),
             (Change::Add("==".into()), "=="),
             (Change::Python("3.7".into()), "3.7"),
+            (Change::Python("3.11./bin/python".into()), "no version"),
+            (Change::Env("PYTHONUSERBASE".into(), "/x".into()), "PYTHONUSERBASE"),
             (Change::Env("LD_PRELOAD".into(), "/x".into()), "LD_PRELOAD"),
             (Change::Env("PYTHONPATH".into(), "/x".into()), "PYTHONPATH"),
             (Change::Memory(Some("999T".into())), "more than"),

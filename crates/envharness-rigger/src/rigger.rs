@@ -301,6 +301,11 @@ impl Rigger<'_> {
         };
         let path = self.options.output.clone().unwrap_or_else(default);
         let path = std::path::absolute(&path).unwrap_or(path);
+        if !path.extension().is_some_and(|ending| ending == "yaml" || ending == "yml") {
+            let hint = Some("the spec is YAML: `-o task_spec.yaml`".to_owned());
+            let reason = "is no name for a spec that is written as YAML".to_owned();
+            return Err(RiggerError::Target { target: path.display().to_string(), reason, hint });
+        }
         // A link would lead elsewhere than it says; what is replaced is the link itself.
         if fs::symlink_metadata(&path).is_ok() && !self.options.force && !is_ours(&path) {
             return Err(RiggerError::Exists { path });

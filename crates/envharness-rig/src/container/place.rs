@@ -43,7 +43,7 @@ pub(crate) struct Sight<'a> {
     /// Absolute folders of the context with where they lie.
     pub own: Vec<(PathBuf, PathBuf)>,
     /// What lies in the project and is not the container's to see.
-    pub guarded: Vec<PathBuf>,
+    pub hidden: Vec<(PathBuf, PathBuf)>,
     /// What may be read at its own path.
     pub readable: Vec<PathBuf>,
     /// What may be written to at its own path.
@@ -87,6 +87,10 @@ impl ContainerPlace {
         if spec.container.project != Access::None {
             add(sight.project, sight.project, spec.container.project == Access::Read);
         }
+        // A store below the project would be the container's to read and to change.
+        for (path, place) in &sight.hidden {
+            add(place, path, false);
+        }
         for path in &sight.readable {
             add(path, path, true);
         }
@@ -113,8 +117,7 @@ impl ContainerPlace {
             command: ["/bin/sh", "-c", KEEP].map(str::to_owned).into(),
             labels: labels.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
             mounts: mounts.into_iter().map(|(target, (source, read_only))| Mount { source, target, read_only }).collect(),
-            // A store below the project would be the container's to read and to change.
-            tmpfs: TMPFS.map(PathBuf::from).iter().chain(&sight.guarded).map(|path| path.display().to_string()).collect(),
+            tmpfs: TMPFS.map(str::to_owned).into(),
             user: self.user.clone(),
             workdir: "/".into(),
             memory: resources.memory,

@@ -133,6 +133,15 @@ impl Context {
         !self.is_mounted(path) && self.visible().iter().any(|folder| path.starts_with(folder))
     }
 
+    /// The store and the downloads where the project has them in it, with the empty folders that cover them.
+    fn hidden(&self) -> Vec<(PathBuf, PathBuf)> {
+        let Some(project) = &self.payload.project else { return Vec::new() };
+        let (home, cache) = (self.home.root(), self.home.cache());
+        let below = [("hidden-home", home), ("hidden-cache", cache)].into_iter().filter(|(_, path)| path.starts_with(project));
+        let below = below.filter(|(name, path)| *name == "hidden-home" || !path.starts_with(home));
+        below.map(|(name, path)| (path.to_owned(), self.folder().join(name))).collect()
+    }
+
     fn sight<'a>(&'a self, label: &'a str, project: &'a Path) -> Result<Sight<'a>, RigError> {
         let root = self.folder().join("root");
         let own = self.own_folders().into_iter().map(|path| (path.clone(), root.join(path.strip_prefix("/").unwrap_or(&path))));
@@ -148,14 +157,12 @@ impl Context {
         readable.extend(self.certificates());
         // Sources that the environment uses where they lie.
         readable.extend(self.payload.sources.iter().cloned());
-        let below = |path: &&Path| !project.as_os_str().is_empty() && path.starts_with(project);
-        let guarded = [self.home.root(), self.home.cache()].into_iter().filter(below);
         Ok(Sight {
             id: &self.id,
             home_label: label,
             folder: self.folder(),
             own: own.collect(),
-            guarded: guarded.map(Path::to_owned).collect(),
+            hidden: self.hidden(),
             readable,
             writable,
             project,
@@ -167,7 +174,7 @@ impl Context {
     pub(crate) fn start_container(&self, place: &ContainerPlace, call: &dyn Call) -> Result<(), RigError> {
         let tmp = self.folder().join("tmp");
         super::place::make_tmp(&tmp)?;
-        for folder in self.shared_folders() {
+        for folder in self.shared_folders().into_iter().chain(self.hidden().into_iter().map(|(_, place)| place)) {
             fs::create_dir_all(&folder).on("create", &folder)?;
         }
         let label = home_label(&self.home)?;

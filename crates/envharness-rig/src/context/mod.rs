@@ -413,6 +413,10 @@ impl Context {
             .map(|_| [folder.join("tmp"), self.workdir(), folder.join("calls"), folder.join("container"), folder.join("container.lock")]);
         for entry in fs::read_dir(&folder).on("list", &folder)?.flatten() {
             let path = entry.path();
+            // What covers the store has mount points alone in it.
+            if mounted.is_some() && entry.file_name().to_string_lossy().starts_with("hidden-") {
+                continue;
+            }
             if !mounted.as_ref().is_some_and(|mounted| mounted.contains(&path)) {
                 remove_tree(&path).on("remove", &path)?;
             } else if path.is_dir() && !path.is_symlink() {

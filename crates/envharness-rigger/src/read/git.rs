@@ -24,7 +24,10 @@ pub(super) fn last_commit(folder: &Path) -> Option<String> {
     if !folder.join(".git").exists() {
         return None;
     }
-    let output = git(&["log", "-1", "--no-ext-diff", "--format=%cs"], Some(folder)).stderr(Stdio::null()).output().ok()?;
+    let mut command = git(&["log", "-1", "--no-ext-diff", "--format=%cs"], Some(folder));
+    // A clone with parts left out fetches what is asked for, by whatever program its configuration names.
+    command.env("GIT_NO_LAZY_FETCH", "1").env("GIT_ALLOW_PROTOCOL", "none");
+    let output = command.stderr(Stdio::null()).output().ok()?;
     let day = String::from_utf8(output.stdout).ok()?.trim().to_owned();
     (day.len() == 10).then_some(day)
 }
@@ -33,6 +36,9 @@ pub(super) fn last_commit(folder: &Path) -> Option<String> {
 pub(super) fn clone(address: &str) -> Result<PathBuf, RiggerError> {
     let failed = |reason: String, hint: &str| RiggerError::Target { target: address.to_owned(), reason, hint: Some(hint.to_owned()) };
     let (address, revision) = split_revision(address);
+    if revision.is_some_and(|revision| revision.starts_with('-')) {
+        return Err(failed("its revision begins with `-`".into(), "name a branch, a tag or a commit"));
+    }
     let name = address.trim_end_matches('/').rsplit(['/', ':']).next().unwrap_or("task").trim_end_matches(".git").to_owned();
     if name.is_empty() || name.starts_with(['.', '-']) || address.starts_with('-') {
         return Err(failed("it names no repository".into(), "as in `git+https://example.org/a/b.git`"));
@@ -48,7 +54,12 @@ pub(super) fn clone(address: &str) -> Result<PathBuf, RiggerError> {
     args.extend(["--", address, &name]);
     run(git(&args, None), address)?;
     if let Some(revision) = revision {
-        run(git(&["checkout", "--quiet", "--detach", revision], Some(&folder)), address)?;
+        let checked_out = run(git(&["checkout", "--quiet", "--detach", revision], Some(&folder)), address);
+        if checked_out.is_err() {
+            // Or the next try would be told that the folder is there.
+            let _ = std::fs::remove_dir_all(&folder);
+        }
+        checked_out?;
     }
     Ok(folder)
 }

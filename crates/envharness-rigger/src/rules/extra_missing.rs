@@ -40,7 +40,6 @@ impl Rule for ExtraMissing {
         if bare && (scene.versions.contains_key(&name) || scene.versions.contains_key(&normal(&name_or_honest))) {
             return None;
         }
-        // An unknown name is proved like any other.
         if bare && TABLE.look_alike(&name).is_some() {
             return None;
         }

@@ -3,7 +3,7 @@
 use super::{Finding, Rule, Scene};
 use crate::decide::provide;
 use crate::evidence::texts::pattern;
-use crate::plan::Change;
+use crate::plan::{Change, Origin};
 use crate::problem::Problem;
 use crate::table::{TABLE, name_of, normal};
 
@@ -30,7 +30,7 @@ impl Rule for ModuleMissing {
             }
             return Some(finding);
         }
-        let (requirement, reason, _) = match provide(&module, scene.world) {
+        let (requirement, reason, origin) = match provide(&module, scene.world) {
             Ok(found) => found,
             Err(why) => return Some(Finding::new(self.name(), format!("`{module}`{wanted} is missing: {why}"))),
         };
@@ -43,6 +43,10 @@ impl Rule for ModuleMissing {
             for older in super::gone_name::older(&name, version) {
                 finding = finding.way(vec![Change::Limit(older)]);
             }
+        } else if origin == Origin::OwnName {
+            // That a distribution has the name says nothing of what is in it; nobody has proved it.
+            finding.cause = format!("{}, and no distribution is known to provide it", finding.cause);
+            finding = finding.offer(format!("if `{requirement}` on the index is it, give `--with {requirement}`"));
         } else {
             finding.cause = format!("{}; {top} comes from {requirement}{reason}", finding.cause);
             finding = finding.way(vec![Change::Add(requirement)]);
