@@ -307,7 +307,7 @@ def test_an_idle_context_has_nothing_of_its_last_caller(cli, engine, spec, tmp_p
 def test_what_is_mounted_cannot_be_changed_from_inside(cli, engine, spec):
     """A link beside the context's folders would be followed by the engine when it makes the container again."""
     made = cli("create", spec()).ok().out.strip()
-    plant = "d=$(dirname $ENVHARNESS_WORKDIR); mkdir -p $d/root.d $d/root; echo /x > $d/root.d/x; ln -s / $d/root/x; rm -rf $d/tmp; ln -s / $d/tmp; true"
+    plant = "cd $(dirname $ENVHARNESS_WORKDIR); mkdir -p root.d root; echo /x > root.d/x; (cd root && ln -s / x); rm -rf tmp; ln -s / tmp; true"
     cli("exec", made, "--", "sh", "-c", plant)
     folder = Path(os.environ["ENVHARNESS_HOME"]) / "contexts" / made
     assert not (folder / "root.d").exists() and not (folder / "root").exists() and not (folder / "tmp").is_symlink()
