@@ -1,6 +1,7 @@
 //! Containers: made once, hardened, found again by what they carry.
 
 use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, Instant};
 
 use bollard::models::{ContainerCreateBody, DeviceRequest, HostConfig, Mount as EngineMount, MountType, PortBinding};
 use bollard::query_parameters::{
@@ -13,6 +14,8 @@ use crate::engine::{Call, Engine, Patient};
 use crate::error::EngineError;
 use crate::label;
 
+/// How long a create that was let go of may take to be seen.
+const UNHEARD: Duration = Duration::from_secs(2);
 /// The most processes of a container whose spec says nothing.
 const PIDS: i64 = 4096;
 
@@ -179,7 +182,7 @@ impl Engine {
             // A create whose answer nobody waited for may be done all the same.
             let unheard = matches!(error, EngineError::Interrupted | EngineError::Timeout { .. });
             // Not the caller's time and wish: nothing of it may stay. What was there before is somebody's.
-            if made || unheard && matches!(self.is_ours(spec, &Patient), Ok(true)) {
+            if made || unheard && self.comes_up(spec) {
                 let _ = self.remove(&spec.name, &Patient);
             }
         })
@@ -257,6 +260,18 @@ impl Engine {
         let (kind, reason) = (self.kind(), format!("it took {} instead", if got.is_empty() { "its own" } else { &got }));
         let hint = "podman's runtime is set in `containers.conf`; leave `runtime` away, or use `backend: docker`".to_owned();
         Err(EngineError::Lacks { kind, action, reason, hint })
+    }
+
+    /// Whether a container that nobody waited for is there, now or shortly.
+    fn comes_up(&self, spec: &ContainerSpec) -> bool {
+        let since = Instant::now();
+        loop {
+            match self.is_ours(spec, &Patient) {
+                Ok(true) => return true,
+                Ok(false) if since.elapsed() < UNHEARD => std::thread::sleep(UNHEARD / 20),
+                _ => return false,
+            }
+        }
     }
 
     /// Whether a container of that name is there and carries the same labels.

@@ -5,6 +5,7 @@ use std::future::Future;
 use std::time::{Duration, Instant};
 
 use bollard::{API_DEFAULT_VERSION, ClientVersion, Docker};
+use serde::{Deserialize, Serialize};
 use tokio::runtime::Runtime;
 
 use crate::address::{Address, Kind};
@@ -47,7 +48,7 @@ impl Call for Endless {
 }
 
 /// What an engine is.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Facts {
     /// Its version.
     pub version: String,

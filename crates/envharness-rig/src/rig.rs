@@ -300,7 +300,10 @@ impl Rig {
                     Ok(synced) => {
                         let payload = Payload::of(&self.settings, &spec, &synced);
                         let lock_digest = synced.lock.digest().to_string();
-                        self.home.finish_context(&lease.id, &lock_digest, &synced.key, &payload.to_text())?;
+                        if let Err(error) = self.home.finish_context(&lease.id, &lock_digest, &synced.key, &payload.to_text()) {
+                            self.home.remove_context(lease)?;
+                            return Err(error.into());
+                        }
                         (lease, synced)
                     }
                     Err(error) => {

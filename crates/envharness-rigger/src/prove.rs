@@ -36,8 +36,8 @@ fn records(site_packages: &Path) -> Vec<(String, String)> {
 
 /// What became of a distribution that only has the name of its module.
 pub(crate) enum Proof {
-    /// The newest release holds all that the task uses of it.
-    Given,
+    /// The newest release that has a wheel holds all that the task uses of it: its version.
+    Given(String),
     /// The newest does not, and a release of the task's own time does: its version.
     Older(String),
     /// It is not what is meant, as far as anybody can tell.
@@ -97,7 +97,7 @@ fn prove(rig: &Rig, plan: &Plan, evidence: &Evidence, name: &str, module: &str, 
     let version = synced.lock.package(name).and_then(|package| package.version.clone());
     match (doubt(&site_packages, name, module, evidence), day, version) {
         (None, Some(_), Some(version)) => Proof::Older(version),
-        (None, _, _) => Proof::Given,
+        (None, _, version) => Proof::Given(version.unwrap_or_default()),
         (Some(doubt), ..) => Proof::Refused(format!("{doubt}; `--with {name}` takes it all the same")),
     }
 }
@@ -125,10 +125,17 @@ fn doubt(site_packages: &Path, distribution: &str, module: &str, evidence: &Evid
             continue;
         }
         let bytes = fs::read(site_packages.join(path)).unwrap_or_default();
-        lacking.retain(|part| !bytes.windows(part.len()).any(|window| window == part.as_bytes()));
+        lacking.retain(|part| !has_word(&bytes, part.as_bytes()));
     }
     let lacks = lacking.iter().map(|part| format!("`{part}`")).collect::<Vec<_>>().join(", ");
     (!lacking.is_empty()).then(|| format!("the distribution `{distribution}` has nothing called {lacks}, which the task uses of it"))
+}
+
+/// Whether a text has a word, and not only a longer one that holds it.
+fn has_word(text: &[u8], word: &[u8]) -> bool {
+    let is_part = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
+    let mut ends = text.windows(word.len()).enumerate().filter(|(_, window)| *window == word);
+    ends.any(|(at, _)| !is_part(at.checked_sub(1).and_then(|before| text.get(before))) && !is_part(text.get(at + word.len())))
 }
 
 /// The first module that the RECORD of an installed distribution holds.
@@ -150,4 +157,15 @@ pub(crate) fn first_module(site_packages: &Path, distribution: &str) -> Option<S
     let named = normal(distribution);
     modules.sort_by_key(|module| (normal(module) != named, module.len()));
     modules.first().map(|module| (*module).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::has_word;
+
+    #[test]
+    fn a_longer_word_proves_nothing() {
+        assert!(has_word(b"def train(x):", b"train") && has_word(b"train", b"train"));
+        assert!(!has_word(b"constraint = trains + _train", b"train"));
+    }
 }

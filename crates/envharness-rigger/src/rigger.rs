@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::attempt::{Bench, Check, is_missing};
 use crate::course::{Best, Course, Step};
-use crate::decide::{Decision, Missing, Wishes, decide};
+use crate::decide::{Decision, Missing, Wishes, decide, permits};
 use crate::error::RiggerError;
 use crate::evidence::{Evidence, Kind};
 use crate::plan::{Change, Origin, Plan};
@@ -146,6 +146,7 @@ impl Rigger<'_> {
         let output = self.output(&evidence)?;
         let world = survey(self.rig)?;
         let mut decision = decide(&evidence, &world, &self.options.wishes)?;
+        decision.remarks.extend(evidence.notes.iter().filter(|note| !note.starts_with("standard:")).cloned());
         self.prove(&mut decision, &evidence, &world, reporter);
         tell(&Progress::Decided(&decision));
         let check = self.check(&evidence);
@@ -153,6 +154,7 @@ impl Rigger<'_> {
             let warning = "the check runs the task's own code with your rights: confinement is not there yet";
             tell(&Progress::Remark(warning.into()));
         }
+        let world = within(world, &evidence, self.options.wishes.python.as_deref());
         let mut course = Course::new(&self.options, &world, &evidence, &decision.missing);
         let bench = Bench {
             rig: self.rig,
@@ -243,7 +245,14 @@ impl Rigger<'_> {
     fn prove(&self, decision: &mut Decision, evidence: &Evidence, world: &World, reporter: &dyn Reporter) {
         for (name, module, proof) in prove::own_names(self.rig, &decision.plan, evidence, world, &|| reporter.interrupted()) {
             let why = match proof {
-                Proof::Given => continue,
+                Proof::Given(version) => {
+                    // What was looked into is what is installed: a later archive without a wheel may be anything.
+                    decision.remarks.push(format!("`{name}` {version} is taken for `{module}`: its wheel has what the task uses of it"));
+                    let reason = format!("the release whose wheel was looked into is {version}");
+                    let change = Change::Limit(format!("{name}<={version}"));
+                    decision.plan = decision.plan.with(&change, &reason, Origin::OwnName, Some(&module));
+                    continue;
+                }
                 Proof::Older(version) => {
                     let reason = format!("later releases have not all that the task uses of it, and {version} has");
                     let change = Change::Limit(format!("{name}<={version}"));
@@ -334,6 +343,13 @@ impl Rigger<'_> {
 }
 
 const HEAD: &str = "Rigged by envharness: change it as you like, or rig anew.";
+
+/// The Pythons that a rule or an advisor may choose among.
+fn within(mut world: World, evidence: &Evidence, wish: Option<&str>) -> World {
+    world.pythons.retain(|version| permits(evidence, wish, version));
+    world.python_downloads &= wish.is_none() && !evidence.pythons.iter().any(|bound| bound.firm);
+    world
+}
 
 /// Whether a file was written by the rigger and not touched since it said so.
 fn is_ours(path: &Path) -> bool {

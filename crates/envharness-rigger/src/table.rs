@@ -5,6 +5,7 @@ use std::str::FromStr as _;
 use std::sync::LazyLock;
 
 use envharness_spec::Requirement;
+pub use envharness_spec::normalize_name as normal;
 use pep440_rs::{Operator, Version};
 
 const IMPORTS: &str = include_str!("../data/imports.tsv");
@@ -61,19 +62,6 @@ pub static TABLE: LazyLock<Table> = LazyLock::new(Table::read);
 
 fn rows(text: &'static str) -> impl Iterator<Item = Vec<&'static str>> {
     text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()).map(|line| line.split('\t').collect())
-}
-
-/// The normal form of a distribution's name.
-pub fn normal(name: &str) -> String {
-    let mut out = String::with_capacity(name.len());
-    for c in name.chars() {
-        match c {
-            '-' | '_' | '.' if out.ends_with('-') => {}
-            '-' | '_' | '.' => out.push('-'),
-            c => out.push(c.to_ascii_lowercase()),
-        }
-    }
-    out
 }
 
 impl Table {

@@ -39,7 +39,7 @@ pub use digest::Digest;
 pub use error::SpecError;
 pub use import::{Files, Format, NoFiles};
 pub use lock::{CondaSource, Lock, LockError, LockedFile, LockedImage, LockedPackage, LockedPython, LockedSource, Platform};
-pub use requirement::Requirement;
+pub use requirement::{Requirement, normalize_name};
 pub use resources::{Gpu, Resources, Timeouts, format_bytes, human_bytes, parse_bytes, parse_duration};
 pub use source::{Node, Position, Value};
 pub use spec::{Backend, ChannelPriority, Compile, Index, Isolation, SecretSource, Spec, TmpPolicy};

@@ -115,7 +115,7 @@ impl fmt::Display for Requirement {
 }
 
 /// Normalises a package name (PEP 503).
-pub(crate) fn normalize_name(name: &str) -> String {
+pub fn normalize_name(name: &str) -> String {
     let mut out = String::with_capacity(name.len());
     for c in name.chars() {
         match c {

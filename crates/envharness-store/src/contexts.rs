@@ -345,15 +345,15 @@ impl Home {
     /// Fills in what is known only once the prefix is there.
     ///
     /// # Errors
-    /// [`StoreError::Database`].
+    /// [`StoreError::NoContext`] when it was destroyed by then; [`StoreError::Database`].
     pub fn finish_context(&self, id: &str, lock_digest: &str, prefix: &str, payload: &str) -> Result<(), StoreError> {
-        self.database_call(|db| {
+        let found = self.database_call(|db| {
             db.execute(
                 "UPDATE contexts SET state = 'running', lock_digest = ?2, prefix = ?3, payload = ?4 WHERE id = ?1",
                 params![id, lock_digest, prefix, payload],
             )
-        })
-        .map(drop)
+        })?;
+        if found == 0 { Err(StoreError::NoContext(id.to_owned())) } else { Ok(()) }
     }
 
     /// Notes that a context was used.

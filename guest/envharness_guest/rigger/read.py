@@ -53,6 +53,18 @@ def standard():
     return sorted(names | set(sys.builtin_module_names))
 
 
+def safe(path):
+    """As `read`; a file that the reader fails on is left out and stops no other."""
+    try:
+        answer = read(path)
+        json.dumps(answer)
+        return answer
+    except (Exception, RecursionError, MemoryError) as error:
+        return {"error": "cannot be read: %s" % type(error).__name__}
+
+
 if __name__ == "__main__":
     paths = json.load(sys.stdin)
-    json.dump({"standard": standard(), "files": {path: read(path) for path in paths}}, sys.stdout)
+    answer = json.dumps({"standard": standard(), "files": {path: safe(path) for path in paths}}, ensure_ascii=False)
+    # A lone surrogate, which a source may hold, is no text anywhere else.
+    sys.stdout.buffer.write(answer.encode("utf-8", "replace"))

@@ -2,6 +2,8 @@
 
 import ast
 
+#: Longer than anything that a setup declares.
+MOST = 100_000
 KEYS = ("install_requires", "python_requires", "name")
 
 
@@ -15,7 +17,8 @@ def literal(node, names):
         return names.get(node.id)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
         left, right = literal(node.left, names), literal(node.right, names)
-        return left + right if type(left) is type(right) and left is not None else None
+        fits = type(left) is type(right) and isinstance(left, (str, list)) and len(left) + len(right) <= MOST
+        return left + right if fits else None
     return None
 
 
@@ -24,7 +27,7 @@ def read(text):
     answer = {}
     try:
         tree = ast.parse(text)
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return answer
     names = {}
     for node in ast.walk(tree):
@@ -36,6 +39,10 @@ def read(text):
         if isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", None)) == "setup":
             for keyword in node.keywords:
                 value = literal(keyword.value, names) if keyword.arg in KEYS else None
+                if keyword.arg == "install_requires":
+                    value = [one for one in ([value] if isinstance(value, str) else value or []) if isinstance(one, str)] or None
+                elif not isinstance(value, str):
+                    value = None
                 if value is not None:
                     answer[keyword.arg] = [value] if keyword.arg == "install_requires" and isinstance(value, str) else value
     return answer

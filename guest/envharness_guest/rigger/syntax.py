@@ -35,7 +35,7 @@ DATE = re.compile(
     r"(?:(\d{4})[-/](\d\d)[-/](\d\d)|[A-Z][a-z]{2} ([A-Z][a-z]{2}) +(\d{1,2}) [\d: ]*?(\d{4}))"
 )
 MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec".split()
-PYTHON_2 = re.compile(r"^\s*(print\s+[\"'\w%(]|except\s+[\w.]+\s*,\s*\w+\s*:|raise\s+\w+\s*,|exec\s+[\"'])", re.MULTILINE)
+PYTHON_2 = re.compile(r"^[ \t]*(print\s+[\"'\w%(]|except\s+[\w.]+\s*,\s*\w+\s*:|raise\s+\w+\s*,|exec\s+[\"'])", re.MULTILINE)
 
 
 def date_in(text):

@@ -7,10 +7,10 @@ use envharness_engine::{Engine, label};
 use envharness_spec::{Lock, LockedImage, Spec};
 use envharness_store::Home;
 
-use super::image::told_step;
 use super::resolve::context_digest;
 use super::{Waiting, home_label};
 use crate::error::{IoContext as _, RigError};
+use crate::event::Event;
 
 /// More than a build's context needs; a `.dockerignore` is missing then.
 const MOST_CONTEXT: u64 = 2 << 30;
@@ -36,7 +36,7 @@ pub(crate) fn from_dockerfile(
         let labels = BTreeMap::from([(label::HOME.to_owned(), home_label(home)?), (label::ROLE.to_owned(), "build".to_owned())]);
         let mut printed = Vec::new();
         let mut line = |text: &str| {
-            told_step(call.reporter, format!("Building {name}: {text}"));
+            call.reporter.event(&Event::Imaging { what: format!("Building {name}: {text}") });
             printed.push(text.to_owned());
         };
         let built = engine.build(tar, &file, &name, &labels, &mut line, call);
@@ -66,13 +66,15 @@ pub(crate) fn changed_context(lock: &Lock, spec: &Spec) -> Result<Option<String>
 /// A folder as the tar of a build, without what `.dockerignore` names. The same folder gives the same bytes.
 fn context(folder: &Path, dockerfile: &str) -> Result<Vec<u8>, RigError> {
     let ignored = ignored(folder);
+    // What a later line takes back may lie in a folder that an earlier one takes out.
+    let takes_back = ignored.iter().any(|(_, back)| *back);
     let mut builder = tar::Builder::new(Vec::new());
     builder.mode(tar::HeaderMode::Deterministic);
     builder.follow_symlinks(false);
     let mut bytes = 0;
     let entries = walkdir::WalkDir::new(folder).min_depth(1).sort_by_file_name().into_iter().filter_entry(|entry| {
         let relative = entry.path().strip_prefix(folder).unwrap_or(entry.path()).display().to_string();
-        relative == dockerfile || !is_ignored(&ignored, &relative)
+        relative == dockerfile || takes_back && entry.file_type().is_dir() || !is_ignored(&ignored, &relative)
     });
     for entry in entries {
         let entry = entry.map_err(|error| RigError::Io { action: "read", path: folder.to_owned(), source: error.into() })?;

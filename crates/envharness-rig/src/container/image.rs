@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Waiting, home_label};
 use crate::error::RigError;
-use crate::event::{Event, Reporter};
+use crate::event::Event;
 use crate::interpreter::{Interpreter, QUERY};
 
 /// Finds a Python and the C library; the words are those of any POSIX shell.
@@ -201,11 +201,6 @@ impl ImagePython {
     pub(crate) fn path(&self) -> &PathBuf {
         &self.inside.path
     }
-}
-
-/// Tells of an engine's step without a bar of its own.
-pub(crate) fn told_step(reporter: &dyn Reporter, what: String) {
-    reporter.event(&Event::Imaging { what });
 }
 
 #[cfg(test)]

@@ -14,7 +14,6 @@ use std::time::Duration;
 use envharness_engine::{Address, Call, Engine, Facts, Kind};
 use envharness_spec::{Backend, Digest, Spec};
 use envharness_store::{Home, write_atomic};
-use serde::{Deserialize, Serialize};
 
 use crate::deadline::Deadline;
 use crate::error::{IoContext as _, RigError};
@@ -125,17 +124,6 @@ pub(crate) fn remembered(home: &Home) -> Vec<(Kind, String)> {
     texts.filter_map(|text| text.split_once('\n').and_then(|(kind, url)| Some((Kind::parse(kind)?, url.trim().to_owned())))).collect()
 }
 
-/// What is kept of an engine's answer while its socket is the same.
-#[derive(Serialize, Deserialize)]
-struct KnownFacts {
-    version: String,
-    rootless: bool,
-    userns: bool,
-    selinux: bool,
-    cgroup: String,
-    runtimes: Vec<String>,
-}
-
 /// What the engine is, asked once for each start of it.
 pub(crate) fn facts(home: &Home, engine: &Engine, call: &dyn Call) -> Result<Facts, RigError> {
     use std::os::unix::fs::MetadataExt as _;
@@ -145,16 +133,13 @@ pub(crate) fn facts(home: &Home, engine: &Engine, call: &dyn Call) -> Result<Fac
     let key = Path::new("engine").join(engine.address().url.trim_start_matches("unix://").trim_start_matches('/'));
     if let Some(stamp) = &stamp
         && let Some(text) = home.known_interpreter(&key, stamp)?
-        && let Ok(known) = serde_json::from_str::<KnownFacts>(&text)
+        && let Ok(known) = serde_json::from_str(&text)
     {
-        let KnownFacts { version, rootless, userns, selinux, cgroup, runtimes } = known;
-        return Ok(Facts { version, rootless, userns, selinux, cgroup, runtimes });
+        return Ok(known);
     }
-    let Facts { version, rootless, userns, selinux, cgroup, runtimes } = engine.facts(call)?;
-    let known = KnownFacts { version, rootless, userns, selinux, cgroup, runtimes };
+    let known = engine.facts(call)?;
     if let Some(stamp) = &stamp {
         home.remember_interpreter(&key, stamp, &serde_json::to_string(&known).unwrap_or_default())?;
     }
-    let KnownFacts { version, rootless, userns, selinux, cgroup, runtimes } = known;
-    Ok(Facts { version, rootless, userns, selinux, cgroup, runtimes })
+    Ok(known)
 }

@@ -1,5 +1,6 @@
 //! A context: a leased place made from a prefix. `exec` runs commands in it, `place` says what they see.
 
+mod container;
 mod exec;
 mod inside;
 mod place;

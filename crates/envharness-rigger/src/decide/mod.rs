@@ -14,7 +14,7 @@ use crate::world::World;
 pub(crate) use date::year_of_age;
 pub(crate) use packages::provide;
 pub use python::Chosen;
-pub(crate) use python::current_python;
+pub(crate) use python::{current_python, permits};
 
 /// A plan, and what a person should know of how it came about.
 #[derive(Debug, Clone, Serialize)]

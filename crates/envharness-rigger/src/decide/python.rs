@@ -23,6 +23,14 @@ const CURRENT: [(u32, &str); 7] =
 /// Without anything else that decides: what packages of today and of yesterday have wheels for.
 const PREFERENCE: [u32; 7] = [12, 11, 13, 10, 9, 14, 8];
 
+/// Whether a task can do with a Python at all: its syntax and the modules it needs are facts, and what was asked for is a wish
+/// that no rule overrides.
+pub(crate) fn permits(evidence: &Evidence, wish: Option<&str>, version: &str) -> bool {
+    let Some(number) = minor(version) else { return false };
+    let wished = wish.and_then(minor).is_none_or(|wished| wished == number);
+    wished && evidence.pythons.iter().filter(|bound| bound.firm).all(|bound| allows(bound, number))
+}
+
 /// `wheels` bound it where something else fits as well.
 pub(super) fn choose(
     evidence: &Evidence,

@@ -172,7 +172,15 @@ pub(super) fn take_spec(rig: &Rig, path: &Path, evidence: &mut Evidence, firm: b
     base.conda.extend(spec.conda);
     base.channels.extend(spec.channels.into_iter().filter(|channel| !base.channels.contains(channel)).collect::<Vec<_>>());
     base.indexes.extend(spec.indexes.into_iter().filter(|index| !base.indexes.contains(index)).collect::<Vec<_>>());
-    base.find_links.extend(spec.find_links);
+    for place in spec.find_links {
+        if evidence.kind == Kind::Spec || place.contains("://") {
+            base.find_links.push(place);
+        } else {
+            // Archives in the target are its own code, and to install one may be to run it.
+            evidence.notes.push(format!("find-links `{place}` ({file}) was left out: it is the task's own folder"));
+        }
+    }
+    base.no_build |= spec.no_build;
     base.prerelease |= spec.prerelease;
     base.exclude_newer = base.exclude_newer.take().or(spec.exclude_newer);
     if evidence.kind == Kind::Spec {
@@ -182,8 +190,16 @@ pub(super) fn take_spec(rig: &Rig, path: &Path, evidence: &mut Evidence, firm: b
         base.resources = spec.resources;
         base.secrets = spec.secrets;
         base.image = spec.image;
+        base.dockerfile = spec.dockerfile;
+        base.container = spec.container;
         base.description = spec.description;
         base.tmp = spec.tmp;
+        base.isolation = spec.isolation;
+        base.channel_priority = spec.channel_priority;
+        base.virtual_packages = spec.virtual_packages;
+        base.link_scripts = spec.link_scripts;
+        base.compile = spec.compile;
+        base.writable = spec.writable;
     }
 }
 

@@ -4,6 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use envharness_rig::{Rig, discover, satisfies};
 use serde::Deserialize;
@@ -14,6 +17,10 @@ use crate::evidence::{Dated, Declared, Evidence, Import, Kind, Need, PythonBound
 
 /// More sources than a task has.
 const MOST_SOURCES: usize = 3_000;
+/// Longer than any honest sources take to read.
+const MOST_TIME: Duration = Duration::from_secs(120);
+/// What tells the reader's process.
+const MARK: &str = "ENVHARNESS_RUN";
 
 #[derive(Debug, Deserialize)]
 struct Answer {
@@ -91,20 +98,38 @@ fn ask(rig: &Rig, paths: &[PathBuf]) -> Result<Answer, RiggerError> {
             hint: Some("install one, and put it on PATH".into()),
         });
     };
+    let marker = envharness_store::random_suffix(16);
     let mut child = Command::new(&python.path)
         .args(["-I", "-S", "-B"])
         .arg(&script)
         .env_clear()
+        .env(MARK, &marker)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .map_err(|error| failed(format!("cannot be read: {error}")))?;
-    let question = serde_json::to_vec(paths).unwrap_or_default();
+    // A name that is no text cannot be asked for, and must not take the others with it.
+    let named: Vec<&str> = paths.iter().filter_map(|path| path.to_str()).collect();
+    let question = serde_json::to_vec(&named).unwrap_or_default();
     if let Some(mut stdin) = child.stdin.take() {
         let _ = stdin.write_all(&question);
     }
+    let ended = Arc::new(AtomicBool::new(false));
+    let (seen, marked) = (Arc::clone(&ended), format!("{MARK}={marker}"));
+    let (over, wait) = mpsc::channel::<()>();
+    let watch = std::thread::spawn(move || {
+        if wait.recv_timeout(MOST_TIME) == Err(mpsc::RecvTimeoutError::Timeout) {
+            seen.store(true, Ordering::Relaxed);
+            envharness_rig::end_marked(&marked);
+        }
+    });
     let output = child.wait_with_output().map_err(|error| failed(format!("cannot be read: {error}")))?;
+    drop(over);
+    let _ = watch.join();
+    if ended.load(Ordering::Relaxed) {
+        return Err(failed(format!("took longer than {} s to read", MOST_TIME.as_secs())));
+    }
     serde_json::from_slice(&output.stdout).map_err(|_| {
         let said = String::from_utf8_lossy(&output.stderr);
         failed(format!("cannot be read: {}", said.lines().last().unwrap_or("no answer")))
