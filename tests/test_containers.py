@@ -11,7 +11,8 @@ from pathlib import Path
 
 import engines
 import pytest
-from conftest import BIN, MINOR, write
+import envharness as eh
+from conftest import BIN, MINOR, ROOT, write
 from engines import BARE, BASE
 
 
@@ -403,6 +404,13 @@ if __name__ == "__main__":
 
 def test_two_tasks_at_once_in_two_containers(engine, script, spec):
     assert script(BATCH, engine.kind).ok().out == "first True 1.16.0\nsecond True 1.17.0\n"
+
+
+def test_the_spec_of_the_page_is_one(home):
+    page = (ROOT / "docs/containers.md").read_text()
+    text = page.split("```yaml\n")[1].split("```")[0]
+    spec = eh.load_spec(write("page.yaml", text)).to_dict()
+    assert spec["mounts"] == {"project": "ro", "/data": "/srv/datasets:ro"} and spec["network"] == "none"
 
 
 def test_an_engine_that_is_not_there_is_told_with_its_remedy(cli, home, tmp_path, monkeypatch):

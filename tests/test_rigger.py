@@ -88,6 +88,13 @@ def test_a_namesake_of_the_tasks_own_module_is_not_taken(cli, home):
     write("b.py", "import fixpath\n")
     ended = rig(cli, "b.py")
     assert ended.code == 1 and "nothing tells that it is what is meant" in ended.json["obstacles"][0]
+    # Nor by the way of a rule, when a command is what meets that it is missing.
+    ended = rig(cli, "b.py", "--", "python", "b.py")
+    assert ended.code == 1 and {tuple(map(str, attempt["changes"])) for attempt in ended.json["attempts"]} == {()}
+    assert "--with fixpath" in str(ended.json) and not Path("b_spec.yaml").exists()
+    write("lazy.py", "def later():\n    import fixpath\n\nlater()\n")
+    ended = rig(cli, "lazy.py", "--", "python", "lazy.py")
+    assert ended.code == 1 and not Path("lazy_spec.yaml").exists()
     assert rig(cli, "b.py", "--with", "fixpath").ok().json["passed"]
 
 
@@ -237,9 +244,34 @@ def test_a_hostile_folder_writes_nowhere(cli, home, tmp_path):
         config.write(f"[core]\n\tfsmonitor = touch {tmp_path / 'planted'}\n\tpager = touch {tmp_path / 'planted'}\n")
     refused = rig(cli, "h")
     assert refused.code == 1 and outside.read_text() == "kept"
+    # A clone with parts left out fetches them by the program that its configuration names.
+    with Path("h/.git/config").open("a") as config:
+        config.write(f'[extensions]\n\tpartialClone = o\n[remote "o"]\n\turl = /nowhere\n\tpromisor = true\n\tuploadpack = "touch {tmp_path / "planted"};"\n')
+    settings = Path("h/.git/config")
+    settings.write_text(settings.read_text().replace("repositoryformatversion = 0", "repositoryformatversion = 1"))
+    Path("h/.git/HEAD").write_text("0123456789012345678901234567890123456789\n")
     document = rig(cli, "h", "--force").ok().json
     assert outside.read_text() == "kept" and not Path("h/task_spec.yaml").is_symlink()
     assert not (tmp_path / "planted").exists() and "leak.py" not in str(document)
+
+
+def test_a_file_that_cannot_be_read_stops_no_other(cli, home):
+    write("h/main.py", "import six\n")
+    write("h/deep.ipynb", "[" * 100_000)
+    write("h/surrogate.py", "import importlib\nimportlib.import_module('\\ud800')\n")
+    write("h/setup.py", "from setuptools import setup\na = ['x']\n" + "a = a + a\n" * 60 + "setup(install_requires=[1, a], python_requires=3.6)\n")
+    write("h/lines.py", "\n" * 300_000 + "print 'old'\n")
+    Path(os.fsdecode(b"h/\xff.py")).write_text("import six\n")
+    document = rig(cli, "h", "--explain").ok().json
+    assert list(document["decision"]["plan"]["packages"]) == ["six"]
+
+
+def test_what_the_task_s_syntax_needs_no_proposal_overrides(cli, home):
+    write("m.py", "import six\nmatch six.PY3:\n    case True:\n        raise SystemExit(1)\n")
+    write("advise.py", "import json\nprint(json.dumps({'changes': [{'python': '3.9'}], 'reason': 'older'}))\n")
+    ended = rig(cli, "m.py", "--attempts", "3", "--advisor", f"{BIN / 'python'} advise.py", "--", "python", "m.py")
+    assert ended.code == 1 and {tuple(map(str, attempt["changes"])) for attempt in ended.json["attempts"]} == {()}
+    assert "there is no Python 3.9 here" in str(ended.json)
 
 
 def test_what_only_a_person_can_do_is_said(cli, home):
